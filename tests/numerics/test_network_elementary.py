@@ -130,6 +130,43 @@ def test_remainders_are_exact(tmp_path: Path) -> None:
             np.testing.assert_array_equal(answer, np.mod(left, other))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
+def test_divisions_of_integers_do_not_trap(dtype: str) -> None:
+    """By 0, and of the least by -1, they are NumPy's; by fixed numbers, too."""
+    info = np.iinfo(dtype)
+    x, y = (np.array(each, dtype) for each in ([info.min, info.max, 0, 1, 7], [0, 1, 2, 3, info.max]))
+    y = np.concatenate([y, -y[1:]])[:, None]
+    names = ("divide", "floor_divide", "mod", "floor_mod")
+
+    def make(builder: Any, x: Any, y: Any) -> Any:
+        pairs = [(x, y), (x, relax.const(y0, dtype)), (x, relax.const(2, dtype))]
+        found = [builder.emit(getattr(relax.op, name)(*pair)) for pair in pairs for name in names]
+        return builder.emit(relax.Tuple(found))
+
+    y0 = y.copy()
+    answers = iter(computed(relax_module(make, [x.shape, y.shape], dtype), x, y))
+    for divisor in (y, y0, np.array(2, dtype)):
+        with np.errstate(all="ignore"):
+            floors, rests = np.floor_divide(x, divisor), np.mod(x, divisor)
+            left = np.where(divisor == 0, 0, np.fmod(x, divisor)).astype(dtype)
+            is_up = (left != 0) & ((left < 0) != (divisor < 0)) & (np.broadcast_to(divisor, left.shape) != 0)
+        for right in ((floors + is_up).astype(dtype), floors, left, rests):
+            np.testing.assert_array_equal(next(answers), right)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+def test_powers_of_integers(dtype: str) -> None:
+    """Squares of some bases wrap to 0; quotients by a power round to 0."""
+    info = np.iinfo(dtype)
+    base = np.array([0, 1, -1, 2, -3, 12, 2 ** (info.bits // 2), -(2 ** (info.bits // 2)), info.max, info.min], dtype)
+    exponent = np.arange(-3, 9, dtype=dtype)[:, None]
+    powers = relax_module(lambda builder, x, y: relax.op.power(x, y), [base.shape, exponent.shape], dtype)
+    (answer,) = computed(powers, base, exponent)
+    whole = np.power(base, np.maximum(exponent, 0))
+    below = np.where(base == -1, 1 - 2 * (exponent & 1), base == 1)
+    np.testing.assert_array_equal(answer, np.where(exponent < 0, below, whole))
+
+
 def test_functions_of_functions_are_joined(tmp_path: Path) -> None:
     """Also behind a pad, where what lies outside is not read, and of tensors that are broadcast."""
     rng = np.random.default_rng(0)

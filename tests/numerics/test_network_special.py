@@ -183,13 +183,22 @@ def test_sorts_have_nan_last(tmp_path: Path) -> None:
 
     check(
         [
-            Operator("TopK", {"axis": axis, "largest": largest}, [x, numpy_helper.from_array(np.array([3]))],
-                     lambda x, axis=axis, largest=largest: first(x, 3, axis, largest), 2)
+            Operator("TopK", {"axis": axis, "largest": largest}, [x, numpy_helper.from_array(np.array([count]))],
+                     lambda x, count=count, axis=axis, largest=largest: first(x, count, axis, largest), 2)
+            for count in (1, 3)
             for axis in (1, 3)
             for largest in (0, 1)
         ],
         tmp_path,
     )  # fmt: skip
+
+
+def test_sorts_of_numbers_without_a_sign(tmp_path: Path) -> None:
+    x = np.array([3, 2**63 + 5, 2**64 - 1, 0, 2**63 - 1], np.uint64)
+    greatest = Operator("TopK", {}, [x, numpy_helper.from_array(np.array([4]))], outputs=2)
+    found, places = answers([greatest], tmp_path)[0]
+    np.testing.assert_array_equal(found, np.sort(x)[:0:-1])
+    np.testing.assert_array_equal(places, [2, 1, 4, 0])
 
 
 @pytest.mark.parametrize("layout", ["NCX", None])

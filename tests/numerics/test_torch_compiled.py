@@ -188,7 +188,7 @@ def test_models_that_cannot_be_compiled(tmp_path: Path) -> None:
         def forward(self, data: Any) -> Any:
             return torch.topk(data, 0)[0]
 
-    with pytest.raises(SourceError, match="the first 0 of a sort are, for Relax, all"):
+    with pytest.raises(SourceError, match="a topk of 0 elements is, for Relax, one of all"):
         tvmconv.torch.compile(First().eval(), data, path)
     with pytest.raises(InputError, match=r"call model.eval\(\) first"):
         tvmconv.torch.compile(model().train(), data, path)

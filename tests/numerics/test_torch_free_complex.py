@@ -44,5 +44,5 @@ def test_transforms_along_free_axes_are_named() -> None:
         def forward(self, x: Any) -> Any:
             return torch.fft.fft(x, dim=1).abs()
 
-    with pytest.raises(SourceError, match="it transforms along an axis whose extent calls give"):
+    with pytest.raises(SourceError, match="it transforms along an axis of free extent"):
         tvmconv.torch.compile(Columns().eval(), rows(2, 5, 32), dynamic_shapes=FREE, progress=None)

@@ -66,7 +66,7 @@ class Classes(nn.Module):
 def test_checks_of_numbers_are_left_to_pytorch() -> None:
     """PyTorch's `one_hot` ends with an error at a class of none; what is before is compiled all the same."""
     model, image = Classes().eval(), images(5, 6)
-    with pytest.raises(SourceError, match=r"_assert_async.msg .*: it checks numbers of a tensor in each call"):
+    with pytest.raises(SourceError, match=r"_assert_async.msg .*: it checks a tensor's values in each call"):
         tvmconv.torch.compile(model, (image,), progress=None)
     with torch.no_grad():
         fast = tvmconv.torch.optimize(model, (image,), progress=None)

@@ -22,3 +22,7 @@ TRANSPOSED: Operators = {
 }
 AVERAGE_POOLS: Operators = {1: relax.op.nn.avg_pool1d, 2: relax.op.nn.avg_pool2d, 3: relax.op.nn.avg_pool3d}
 MAX_POOLS: Operators = {1: relax.op.nn.max_pool1d, 2: relax.op.nn.max_pool2d, 3: relax.op.nn.max_pool3d}
+# Letters of spatial axes in layouts, by their number.
+SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
+# Calls of functions that a module has, rather than of operators.
+FUNCTION_CALLS = {f"relax.{name}" for name in ("call_tir", "call_dps_packed", "call_pure_packed", "call_tir_with_grad")}

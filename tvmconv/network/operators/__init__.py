@@ -1,7 +1,7 @@
 """Operators between kernels, as tensor expressions and calls of C functions.
 
-Whatever file is here with `OPERATORS`, from names of Relax to how these are legalized, or with a function `operators_for` of a
-target that returns them, is taken.
+Every file here contributes its `OPERATORS`, legalizations by the names of Relax's operators, or what its function `operators_for`
+returns for a target.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...targets.target import CpuTarget
 
 
 def legalizations(target: CpuTarget) -> dict[str, Callable[..., Any]]:
-    """Return the functions that legalize operators, by the operators' names; the others are TVM's."""
+    """Return the functions that legalize operators, by the operators' names; TVM legalizes all others."""
     found: dict[str, Callable[..., Any]] = {}
     for file in pkgutil.iter_modules(__path__):
         module = import_module(f"{__name__}.{file.name}")

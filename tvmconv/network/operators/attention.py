@@ -1,9 +1,9 @@
 """Attention: products of queries and keys, softmax, and products with values, as one call of a C function
 (`tvmconv/lowering/native/operators/attention.c`) that keeps no scores in memory.
 
-What frontends spell out is found by what it computes, from the last product back: the axes of heads may be anywhere, and queries,
-keys, values and what is returned are read and written where they lie, so that what moves them goes. A factor of queries or keys, and
-one of all scores, is the function's; masks are added, or say which scores stay.
+Frontends write it as several operators, matched backwards from the last product: the axes of heads may be anywhere, and queries, keys,
+values and the result are accessed by strides, which removes the operators that move them. The function also applies a factor of
+queries, keys or scores; masks are added to scores or select them.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from .attention_scores import BESIDE, MASKS, MATMUL, MOVES, SCORES, TYPES, Mask,
 
 FUNCTION = "tvmconv_network_attention"
 _BATCH_AXES = 4
-_MASK_NUMBERS = 6 + _BATCH_AXES  # a mask's place, kind and fill
+_MASK_NUMBERS = 6 + _BATCH_AXES  # a mask's offset, strides, type, kind and fill
 _OPERANDS = 4 + MASKS  # queries, keys, values and the scale
-# Names of what has strides; the product is the last.
+# Names of arrays with strides; the product is the last one.
 _PRODUCT = "product"
 _QUERIES, _KEYS, _VALUES, _OUTPUT, _SCALE = "queries", "keys", "values", "output", "scale"
 
 
 @dataclass(frozen=True)
 class _Found:
-    """An attention: the C function's arguments, and the variable that it computes."""
+    """A matched attention: the C function's arguments, and the variable that it computes."""
 
     output: relax.Var
     operands: tuple[Any, ...]
@@ -55,7 +55,7 @@ def products_of_attention(graph: Graph) -> set[relax.Var]:
 
 
 def prepare_attention(mod: tvm.IRModule, target: CpuTarget, dtype: str | None) -> None:
-    """Compile the C file in a thread, if a module for a type has any attention: that takes two seconds."""
+    """Compile the C file in a thread if a module, to be compiled for a type, has any attention: that takes two seconds."""
     functions = [each for _, each in mod.functions_items() if isinstance(each, relax.Function)]
     if any(products_of_attention(Graph(each)) for each in functions):
         types = {dtype, *(str(getattr(each.ty, "dtype", "")) for function in functions for each in function.params)}
@@ -89,13 +89,13 @@ class _Attending(GraphMutator):
         return made if kept == dtype else relax.op.memory.view(self.builder_.emit(made), shape, dtype)
 
     def _table(self, numbers: Sequence[Any]) -> relax.Expr:
-        """Return numbers as the function takes them: a constant, or computed from a call's extents."""
+        """Return the function's table of numbers: a constant, or computed from a call's extents."""
         if all(isinstance(each, int) for each in numbers):
             return relax.const(np.array(numbers, np.int64), "int64")
         return number_table(self.builder_, numbers, "int64", [len(numbers)])
 
     def _bits(self, expr: relax.Expr) -> relax.Expr:
-        """Return a tensor as the function takes it: bf16 as its bits."""
+        """Return a tensor, bf16 as its bits."""
         if str(expr.ty.dtype) != "bfloat16":
             return expr
         array = constant(expr)
@@ -115,7 +115,7 @@ def _call(*given: Any) -> te.Tensor:
 
 
 def _find(variable: relax.Var, graph: Graph) -> _Found | None:
-    """Return the attention that ends with a variable's product."""
+    """Return the attention whose last product a variable is bound to; None if there is none."""
     call = graph.call(variable, MATMUL)
     if call is None or str(call.ty.dtype) not in FLOATS or not graph.shape(call):
         return None
@@ -130,7 +130,7 @@ def _find(variable: relax.Var, graph: Graph) -> _Found | None:
 
 
 def _destinations(variable: relax.Var, graph: Graph) -> list[tuple[relax.Var, View]]:
-    """Return the variables that only move a product, as views of it, the last first; then the product."""
+    """Return the variables that only move a product, the last first, and then the product, each with its view of it."""
     view, chain = whole(variable, graph), []
     while view is not None:
         chain.append((variable, view))
@@ -145,10 +145,10 @@ def _destinations(variable: relax.Var, graph: Graph) -> list[tuple[relax.Var, Vi
 def _attention(
     product: relax.Call, place: int, shares: Scores, output: relax.Var, made: View, graph: Graph
 ) -> _Found | None:
-    """Return the attention of a product; argument `place` has its shares, and `output` its result."""
+    """Return the attention that ends with a product, whose argument `place` is the softmax; `output` is the result."""
     first, view, shape = shares.product, shares.view, graph.shape(product) or ()
     *_, rows, columns = graph.shape(first) or ()
-    keys_second = columns > 1 and shares.keys[1] == 1  # they are the columns of the first product
+    keys_second = columns > 1 and shares.keys[1] == 1  # keys are the columns of the first product
     query_axis, key_axis = _axis(rows, columns), _axis(columns, 1)
     if not keys_second:
         query_axis, key_axis = key_axis, query_axis
@@ -195,7 +195,7 @@ def _attention(
 
 @dataclass(frozen=True)
 class _AttentionLoops:
-    """Loops of the C function: over the batch's axes, queries and keys; each has its stride of every array by its name."""
+    """Loops of the C function: over the batch's axes, queries and keys, each with its stride in every array, by name."""
 
     batch: list[Row]
     query_count: int
@@ -204,17 +204,17 @@ class _AttentionLoops:
     key: Mapping[str, int]
 
     def extents(self) -> list[int]:
-        """Return the loops' extents as the function takes them."""
+        """Return the loops' extents, with 1 for absent batch axes."""
         absent = [1] * (_BATCH_AXES - len(self.batch))
         return [*absent, *(extent for extent, _ in self.batch), self.query_count, self.key_count]
 
     def of_batch(self, name: str) -> list[int]:
-        """Return an array's strides of the batch's axes."""
+        """Return an array's strides along the batch's axes."""
         return [strides.get(name, 0) for _, strides in self.batch]
 
 
 def _loops(joined: Sequence[Row], query_span: range, key_span: range) -> _AttentionLoops | None:
-    """Return the loops over rows of all arrays, from the scores' strides of queries and of keys; None if these are several loops."""
+    """Return the loops over rows of all arrays, told apart by the scores' strides; None if queries or keys need several loops."""
     of_queries, of_keys = ([row for row in joined if int(row[1][SCORES]) in span] for span in (query_span, key_span))
     batch = merge_rows(row for row in joined if row not in of_queries and row not in of_keys)
     of_queries, of_keys = merge_rows(of_queries), merge_rows(of_keys)
@@ -225,13 +225,13 @@ def _loops(joined: Sequence[Row], query_span: range, key_span: range) -> _Attent
 
 
 def _place(array: View, batch: Sequence[int], row: int, column: int) -> list[int]:
-    """Return a tensor's place in the function's numbers: its offset, its strides and its type."""
+    """Return a tensor's entries in the function's table: its offset, strides and type."""
     absent = [0] * (_BATCH_AXES - len(batch))
     return [array.offset, *absent, *batch, row, column, TYPES[str(array.base.ty.dtype)]]
 
 
 def _mask(mask: Mask, name: str, loops: _AttentionLoops) -> tuple[Any, list[int]]:
-    """Return a mask's array, and the numbers by which the function reads it."""
+    """Return a mask's array, and its entries in the function's table."""
     rows = [*loops.batch, (loops.key_count, loops.key), (loops.query_count, loops.query)]
     view, strides = _by_queries(mask.view, name, rows)
     *batch, row_of_keys, row_of_queries = strides
@@ -240,7 +240,7 @@ def _mask(mask: Mask, name: str, loops: _AttentionLoops) -> tuple[Any, list[int]
 
 @dataclass(frozen=True)
 class _Operand:
-    """Operand of a product, from queries, keys or values: its strides beside the scores', and those of its own axis."""
+    """Queries, keys or values: a product's operand with its strides beside the scores', and size and stride of its own axis."""
 
     view: View
     rows: list[Row]
@@ -256,15 +256,15 @@ def _operand(
     Parameters
     ----------
     place
-        Which argument it is.
+        The operand's position among the product's arguments.
     axis
-        That of its queries or keys, in the scores' strides.
+        The axis of its queries or keys, in the scores' strides.
     scores
-        Those of the axes of the product; absent: it is the scores.
+        The axes of the product, in the scores' strides; absent: the product computes the scores.
     """
     shape = graph.shape(product) or ()
     batch = (dense(shape) if scores is None else scores)[:-2]
-    # The depth of scores lies within, as the columns of the first operand and the rows of the second do; of values it is the keys.
+    # The sum of scores runs over columns of the first operand and rows of the second; that of the second product over the keys.
     own = -2 if (place == 0) == (scores is None) else -1
     for view in sources(product.args[place], graph, scaled=scores is None):
         given = ((),) * (len(shape) - len(view.axes)) + view.axes
@@ -282,7 +282,7 @@ def _operand(
 def _write(
     shape: Sequence[int], place: int, scores: View, query_axis: Axis, made: View
 ) -> tuple[list[Row], int] | None:
-    """Return the strides of an output beside the scores', and that of its width."""
+    """Return the output's strides beside the scores', and its stride along the width; None if these are no strides."""
     axes = dense(shape)
     of_queries, of_width = (axes[-2], axes[-1]) if place == 0 else (axes[-1], axes[-2])
     pairs = [*zip(axes[:-2], scores.axes[:-2], strict=True), (of_queries, query_axis)]
@@ -305,12 +305,12 @@ def _write(
 
 
 def _name(rows: Sequence[Row], name: str) -> list[Row]:
-    """Return the rows of a tensor beside scores, under a name."""
+    """Return rows with a name for the tensor beside the scores."""
     return [(extent, {SCORES: strides[SCORES], name: strides[BESIDE]}) for extent, strides in rows]
 
 
 def _by_queries(mask: View, name: str, rows: Sequence[Row]) -> tuple[View, list[int]]:
-    """Return a mask, a fixed one with queries innermost, as the function reads it fastest; and its stride of each row."""
+    """Return a mask, a constant one with queries innermost, which the function reads fastest, and its stride for each row."""
     strides, array = [row.get(name, 0) for _, row in rows], constant(mask.base)
     free = any(isinstance(each, StandIn) for each in (*strides, *(extent for extent, _ in rows)))
     if array is None or free or not strides[-1] or not strides[-2]:
@@ -333,5 +333,5 @@ def _axis(extent: int, stride: int) -> Axis:
 
 
 def _span(axis: Axis) -> range:
-    """Return the strides that are within an axis."""
+    """Return the range of strides within an axis."""
     return range(int(axis[0][1]), int(axis[0][0] * axis[0][1])) if axis else range(0)

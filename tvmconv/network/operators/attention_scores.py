@@ -1,4 +1,4 @@
-"""Scores of an attention, and their shares, as frontends spell them: operators on a product of queries and keys."""
+"""Scores of an attention, and their softmax ("shares"), as frontends write them: operators on a product of queries and keys."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ ADDED, KEPT_WHERE, KEPT_WHERE_NOT = 1, 2, 3
 MASKS = 2
 MATMUL = "relax.matmul"
 MOVES = {*RESHAPES, "relax.permute_dims", "relax.astype"}
-# Names of arrays with strides in rows: the scores, as the first product has them, and the array beside them.
+# Names of arrays with strides in rows: the scores, in the layout of the first product, and another array.
 SCORES, BESIDE = "scores", "beside"
 
 
 @dataclass(frozen=True)
 class Mask:
-    """Mask that is added to scores, or selects those that stay, `fill` for others. `rows` are strides beside the scores'."""
+    """Mask that is added to scores, or selects scores and fills the others with `fill`. `rows` are strides beside the scores'."""
 
     kind: int
     view: View
@@ -47,24 +47,24 @@ class Mask:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores, or their shares: a view of the first product.
+    """Scores, or shares, as a view of the first product.
 
     Attributes
     ----------
     product
         The call of the first product.
     view
-        Its elements; their base is of no use.
+        The strides of its elements; the base is unused.
     factor
-        A number that all are multiplied by.
+        A number that multiplies all scores.
     scale
-        What has another for an index of the batch, and its strides.
+        A factor for each index of the batch, and its strides.
     masks
-        In their order.
+        Masks in order of application.
     keys
-        Of shares: the axis that they sum to 1 along.
+        Of shares: the axis along which they sum to 1.
     empty_is_zero
-        Whether shares of scores that are all minus infinity are 0.
+        Whether a row of scores that are all minus infinity has shares of 0.
     """
 
     product: relax.Call
@@ -77,7 +77,7 @@ class Scores:
 
 
 def _scores(expr: Any, graph: Graph) -> Scores | None:
-    """Return scores, or shares, as a view of a product of two tensors, with the operators on it."""
+    """Return scores as a view of a product of two tensors, with the scales and masks applied to it; None for anything else."""
     call = graph.call(expr) if isinstance(expr, relax.Var) else None
     shape = None if call is None else graph.shape(call)
     if call is None or shape is None or 0 in shape:
@@ -98,7 +98,7 @@ def _scores(expr: Any, graph: Graph) -> Scores | None:
 
 
 def shares_of(expr: Any, graph: Graph) -> Scores | None:
-    """Return shares of a softmax that nothing else reads."""
+    """Return the shares of a softmax with one consumer; None for anything else."""
     call = graph.call(expr) if isinstance(expr, relax.Var) else None
     if call is None or len(graph.readers(expr)) != 1:
         return None
@@ -108,7 +108,7 @@ def shares_of(expr: Any, graph: Graph) -> Scores | None:
         axis = () if scores is None else scores.view.axes[int(call.attrs.axis) % call.ty.ndim]
         if scores is None or len(axis) > 1:
             return None
-        # Of one key all shares are 1, whichever of the axes is that of the keys.
+        # With one key all shares are 1, and the axis of the keys is unknown.
         return replace(scores, keys=axis[0]) if axis else None
     if name in MOVES:
         before = shares_of(call.args[0], graph)
@@ -131,7 +131,7 @@ def shares_of(expr: Any, graph: Graph) -> Scores | None:
 
 
 def _read_scale(call: relax.Call, graph: Graph) -> Scores | None:
-    """Return scores that are multiplied by a number, or by one for each index of the batch."""
+    """Return scores multiplied by a number, or by one for each index of the batch."""
     for place in (0, 1) if call.op.name == "relax.multiply" else (0,):
         before, by = _scores(call.args[place], graph), call.args[1 - place]
         if before is None or before.masks or graph.shape(call) != graph.shape(call.args[place]):
@@ -164,7 +164,7 @@ def _read_addition(call: relax.Call, graph: Graph) -> Scores | None:
 
 
 def _read_choice(call: relax.Call, graph: Graph) -> Scores | None:
-    """Return scores of which a mask says which stay."""
+    """Return scores selected by a mask, with a fixed number for the others."""
     for place, kind in ((1, KEPT_WHERE), (2, KEPT_WHERE_NOT)):
         before, fill = _scores(call.args[place], graph), fixed_number(call.args[3 - place], graph)
         if before is None or fill is None or len(before.masks) == MASKS:
@@ -176,7 +176,7 @@ def _read_choice(call: relax.Call, graph: Graph) -> Scores | None:
 
 
 def _beside(expr: Any, scores: View, graph: Graph) -> tuple[View, list[Row]] | None:
-    """Return a tensor that is broadcast to scores as a view, and its strides beside theirs."""
+    """Return a tensor that is broadcast to scores as a view, and its strides beside the scores'."""
     for view in sources(expr, graph):
         if str(view.base.ty.dtype) not in TYPES:
             continue

@@ -1,7 +1,7 @@
 """Sums of many numbers as sums of blocks' sums.
 
-An accumulator that takes one number after the other loses up to half of its last bit with each: of 16 million ones, added to one,
-nothing is left of the last. A fixed tree of short sums, whatever the threads, errs by its depth.
+An accumulator loses up to half of its last bit with each number added: in f32, a sum of ones stops at 16.8 million. The error of a
+fixed tree of short sums, the same for all numbers of threads, grows with its depth.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ..ir.constants import static_shape
 from ..ir.mutator import each_function, tidy
 
-# Numbers that one accumulator takes, and accumulators of a row of so many numbers (`schedule/reduce.py`).
+# The most numbers added to one accumulator, and the accumulators of a row of at least as many numbers (`schedule/reduce.py`).
 MOST, LANES = 4096, 16
-# The blocks that a long axis is cut to are about so long; of rows, so many vectors.
+# Approximate length of the blocks of a long axis; along rows, their number of vectors.
 BLOCK = 256
 _NARROW = "float16"
 _TYPES = ("float32", "float64")
@@ -59,7 +59,7 @@ class _Blocks(PyExprMutator):  # type: ignore[misc]
         return relax.op.astype(made, dtype) if dtype == _NARROW else made
 
     def _axes(self, call: relax.Call, name: str, shape: tuple[int, ...]) -> list[int]:
-        """Return the axes that a call sums along; none: it is no such call."""
+        """Return the axes that a call sums along; none for other calls."""
         rank = len(shape)
         if name in ("relax.sum", "relax.mean", "relax.variance", "relax.std"):
             axes = call.attrs.axis
@@ -71,12 +71,12 @@ class _Blocks(PyExprMutator):  # type: ignore[misc]
         return []
 
     def _summed(self, data: Any, axes: list[int]) -> Any:
-        """Return the sums along axes, which stay with an extent of 1."""
+        """Return the sums along axes, which are kept with an extent of 1."""
         shape = static_shape(data.ty) or ()
         if not _is_long(shape, axes):
             return self._emit(relax.op.sum(data, axes, keepdims=True))
         if len(axes) > 1 and not _is_long(shape, axes[-1:]):
-            # As many of the last axes as go together.
+            # The most of the last axes that one accumulator can sum.
             last = next(axes[at:] for at in range(1, len(axes)) if not _is_long(shape, axes[at:]))
             return self._summed(self._emit(relax.op.sum(data, last, keepdims=True)), axes[: -len(last)])
         *_others, axis = axes
@@ -114,6 +114,6 @@ class _Blocks(PyExprMutator):  # type: ignore[misc]
 
 
 def _is_long(shape: tuple[int, ...], axes: list[int]) -> bool:
-    """Return whether a sum along axes has more numbers than its accumulators take."""
+    """Return whether a sum along axes exceeds `MOST` numbers per accumulator."""
     in_vectors = axes and axes[-1] == len(shape) - 1 and shape[-1] >= LANES
     return prod(shape[axis] for axis in axes) > MOST * (LANES if in_vectors else 1)

@@ -1,7 +1,7 @@
-"""Bounds of the functions that FuseOps makes.
+"""Bounds on the size of the functions that FuseOps makes.
 
-Schedules write what computes a value wherever it is read. Of ``x + r * (x * x - x)``, which reads x four times, each step
-would make the function four times as large: eight in a row, as Zero-DCE has them, took hours to compile.
+Schedules inline the computation of a value at each of its reads. ``x + r * (x * x - x)`` reads x four times, so each such step makes
+the function four times as large: eight in a row, as in Zero-DCE, took hours to compile.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ..ir.quantizers import EIGHT_BITS
 from ..schedule.stages import KEPT
 from .elementwise import INJECTIVE, OPAQUE
 
-# Expressions of a function. A vector's polynomial, such as erf's, has some hundred; LLVM takes a second for as many as these.
+# Expressions of a function, for which LLVM takes a second; a vector's polynomial, such as erf's, has some hundred.
 MOST = 2048
 
 
 def bound_fusion(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module that calls functions, of which FuseOps makes none of more than `MOST` expressions, unless one has more.
+    """Return a module of calls that FuseOps fuses into functions of at most `MOST` expressions, unless one has more by itself.
 
-    What ends a function is bound to an output of its block.
+    A variable that ends a function becomes an output of its block.
     """
     sizes = {variable: size_of(each) for variable, each in mod.functions_items() if isinstance(each, tirx.PrimFunc)}
     return each_function(mod, lambda new, function: _Ending(new, _ends(function, sizes)), with_bindings=True)
@@ -35,16 +35,16 @@ def bound_fusion(mod: tvm.IRModule) -> tvm.IRModule:
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a function with everything inlined that can be: its expressions, and its reads.
+    """Size of a function with all inlinable computations inlined.
 
     Attributes
     ----------
     own
-        How many it has.
+        Number of its expressions.
     reads
-        How often it reads each of its arguments.
+        Number of its reads of each argument.
     repeats
-        Whether they are written into what reads its answer, too.
+        Whether it is inlined into the readers of its result.
     """
 
     own: int
@@ -53,11 +53,11 @@ class Size:
 
 
 def size_of(function: tirx.PrimFunc) -> Size:
-    """Return the size of a function that has no schedule; that of one that is never fused is 1."""
+    """Return the size of an unscheduled function; 1 if it is never fused."""
     pattern, params = int((function.attrs or {}).get("op_pattern", OPAQUE)), list(function.params)
     if pattern >= OPAQUE:
         return Size(1, (0,) * len(params), False)
-    # Values written to buffers that are read: expressions, and reads of each argument.
+    # Cost of a read of each buffer: expressions, and reads of each argument.
     costs = {each: [1, *(int(each.same_as(other)) for other in params)] for each in params}
     whole = [0] * (1 + len(params))
     for block in find_all(function.body, s_tir.SBlock):
@@ -77,9 +77,9 @@ def size_of(function: tirx.PrimFunc) -> Size:
 
 
 def _ends(function: relax.Function, sizes: dict[Any, Size]) -> set[Any]:
-    """Return the variables that functions are to end with."""
+    """Return the variables at which functions are to end."""
     ends: set[Any] = set()
-    # Expressions that are written where a variable is read.
+    # Expressions inlined at a read of a variable.
     costs: dict[Any, int] = {}
     for block in function.body.blocks:
         for binding in block.bindings:
@@ -120,7 +120,7 @@ class _Ending(PyExprMutator):  # type: ignore[misc]
         self._ends = ends
 
     def visit_dataflow_var_def_(self, var: relax.DataflowVar) -> relax.Var:
-        """Return the variable that stands for one: of an end one that may be read outside of its block."""
+        """Return the replacement of a variable: for an end, one that may be read outside of its block."""
         if var not in self._ends:
             return super().visit_dataflow_var_def_(var)
         made = relax.Var(var.name, var.ty)

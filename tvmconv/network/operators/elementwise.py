@@ -1,4 +1,4 @@
-"""Activations that are TVM's to compute, by the arithmetic on vectors that our kernels' epilogues have.
+"""Activations outside kernels, by the vector arithmetic of our kernels' epilogues, and helpers of other legalizations.
 
 TVM calls the C library's functions, a number at a time.
 """
@@ -18,13 +18,13 @@ from ..ir.graph import scalar
 
 Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 FLOATS = ("float32", "float16")
-# TVM's numbers of operators for FuseOps: that compute each element of few others, that what follows element by element is fused
-# with, and that are left alone.
+# TVM's pattern kinds for FuseOps: operators whose elements depend on few others, operators into which following elementwise ones are
+# fused, and operators that are not fused.
 INJECTIVE, OUT_FUSABLE, OPAQUE = 2, 4, 8
 
 
 def by_element(function: Callable[[Any], Any], name: str) -> Legalize:
-    """Return how an operator on each number is legalized, by a function of f32; of other types than f32 and f16 it is TVM's."""
+    """Return the legalization of an elementwise operator by a function of f32; TVM's for other types than f32 and f16."""
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         if str(call.ty.dtype) not in FLOATS:
@@ -40,20 +40,27 @@ def by_element(function: Callable[[Any], Any], name: str) -> Legalize:
     return legalize
 
 
+def in_f32(legalize: Legalize, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return an operator on tensors of 16 or 8 bits as one on f32, between conversions."""
+    wide = [builder.emit(builder.call_te(topi.cast, each, "float32")) for each in call.args]
+    computed = builder.emit(legalize(builder, builder.normalize(relax.Call(call.op, wide, call.attrs))))
+    return builder.call_te(topi.cast, computed, str(call.ty.dtype))
+
+
 def broadcast(tensor: te.Tensor, at: Sequence[Any]) -> Any:
-    """Return the element of a tensor that is broadcast to the shape that an index is of."""
+    """Return the element of a broadcast tensor at an index of the result."""
     own = at[len(at) - len(tensor.shape) :]
     return tensor(*(0 if is_one(size) else each for size, each in zip(tensor.shape, own, strict=True)))
 
 
 def by_pair(function: Callable[[Any, Any], Any], name: str) -> Legalize:
-    """Return how an operator on two numbers is legalized, by a function of them; f16 is f32 there, and bool 8 bits. Of integers it is TVM's."""
+    """Return the legalization of an operator on two numbers by a function, which gets f16 as f32 and bool as 8 bits; TVM's for integers."""
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         dtype, known = str(call.args[0].ty.dtype), all(has_elements(each.ty) for each in (*call.args, call))
         if dtype not in (*FLOATS, "float64", "bool") or not known:
             return call.op.get_attr("FLegalize")(builder, call)
-        # A number that is written in the function needs no memory.
+        # A number in the function's code needs no memory.
         operands = [each if (number := scalar(constant(each))) is None else number for each in call.args]
         wide, shape = {"float16": "float32", "bool": "uint8"}.get(dtype, dtype), dims_of(call.ty) or ()
         return builder.call_te(computed, *operands, wide, shape, str(call.ty.dtype), primfunc_name_hint=name)

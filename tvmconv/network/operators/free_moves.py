@@ -1,4 +1,4 @@
-"""Reshapes of extents that calls give as views: of products of symbols TVM (0.27) does not find that nothing moves, and copies."""
+"""Reshapes of free extents as views: TVM (0.27) copies, as it cannot prove products of symbols equal."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Gathers with clamped indices; by fixed indices along the last axis, contiguous elements are copied together.
+"""Gathers with clamped indices; by constant indices along the last axis, contiguous elements are copied together.
 
-So do paddings by what is inside (reflected, repeated, around), rolls and slices that are spelled by indices.
+Readers write reflected, repeated and circular paddings, rolls and some slices as such gathers.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from tvm import relax, te, tirx, topi
 from ..ir.constants import constant, static_shape
 from .elementwise import INJECTIVE
 
-# Elements side by side that are a part of a row by themselves, and the most parts: each has its code.
+# Contiguous elements that make a part of a row of their own, and the most parts, each of which has its own code.
 _LEAST_RUN, _MOST_PARTS = 16, 8
-# Begin of a part of a row, and of its elements, with the step from one to the next; None: a table has them.
+# Begin of a part of a row, and its first index with the step to the next; None: the indices are in a table.
 Part = tuple[int, tuple[int, int] | None]
 
 
 def take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Return a gather that stays within its data for all indices.
 
-    Frontends leave the mode `fast`, which reads anywhere, and TVM warns of it for each operator.
+    Frontends leave the mode `fast`, which reads beyond the data, and of which TVM warns for each operator.
     """
-    # FuseOps finds that it is injective by itself only where no index is read from memory.
+    # FuseOps recognises a gather as injective only if it reads no index from memory.
     attributes = {"primfunc_name_hint": "take", "primfunc_attrs": {"op_pattern": INJECTIVE}}
     mode = "clip" if call.attrs.mode == "fast" else call.attrs.mode
     shape, indices = static_shape(call.args[0].ty), constant(call.args[1])
@@ -40,7 +40,7 @@ def take(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def parts_of(places: npt.NDArray[Any]) -> list[Part]:
-    """Return the parts of a row, if elements lie side by side in one, forwards or backwards, and parts are few; else nothing."""
+    """Return the parts of a row, if there are few and one has contiguous elements, forwards or backwards; else nothing."""
     parts: list[Part] = []
     steps = np.diff(places).tolist()
     begin = 0

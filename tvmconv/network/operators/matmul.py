@@ -1,7 +1,7 @@
-"""Products of two tensors that are both data, as those of attention, in tiles that stay in registers.
+"""Products of two tensors that are both data, as in attention, in register tiles, and convolutions that no kernel computes.
 
-TVM's is a loop over rows, columns and the sum, whose sums lie in memory. Of extents that calls give it is a call of a C function
-(`tvmconv/lowering/native/operators/product.c`).
+TVM's product is a loop over rows, columns and the sum that keeps its sums in memory. With free extents a product is a call of a C
+function (`tvmconv/lowering/native/operators/product.c`).
 """
 
 from __future__ import annotations
@@ -15,25 +15,36 @@ from ...targets.target import CpuTarget
 from ..ir.constants import static_shape
 from ..ir.free import dims_of, equal, is_free, is_one, product
 from ..schedule.rules import TILES
-from .elementwise import OUT_FUSABLE, Legalize
+from .elementwise import OUT_FUSABLE, Legalize, in_f32
 
 FUNCTION = "tvmconv_network_product"
-# The most rows, and the columns, of a tile: 12 vectors of sums, of the 16 registers of AVX2.
+# The most rows, and the columns, of a register tile: 12 vectors of sums in the 16 registers of AVX2.
 _TILES = ((6, 16),)
-# Tiles by 12 or 16 of AVX-512's 32 registers; 24 of them gain no more.
+# Tiles of 12 or 16 of AVX-512's 32 registers; 24 are no faster.
 _WIDE_TILES = ((12, 16), (8, 32))
 # A tile as wide as all columns has no axis of tiles, and LLVM keeps its sums in memory.
-# Columns beyond the last may be so much of all for wider tiles.
+# The most columns that wider tiles may compute, padding included, relative to the narrowest.
 _BEYOND = 1.1
+# Convolutions that no kernel computes, such as those by a filter that is data.
+_CONVOLUTIONS = [f"relax.nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose")]
 
 
 def operators_for(target: CpuTarget) -> dict[str, Legalize]:
-    """Return how products are legalized: in tiles for the registers of a target."""
-    return {"relax.matmul": partial(_matmul, _WIDE_TILES if target.vector_registers == 32 else _TILES)}
+    """Return the legalizations of products, in tiles for a target's registers, and of convolutions."""
+    tiles = _WIDE_TILES if target.vector_registers == 32 else _TILES
+    return {"relax.matmul": partial(_matmul, tiles), **dict.fromkeys(_CONVOLUTIONS, _convolve)}
+
+
+def _convolve(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return TVM's convolution, of f16 with sums of f32."""
+    legalize = call.op.get_attr("FLegalize")
+    return in_f32(legalize, builder, call) if str(call.ty.dtype) == "float16" else legalize(builder, call)
 
 
 def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a product in tiles; TVM's for other types than f32, for vectors, and where tiles would be mostly empty."""
+    """Return a product in tiles; TVM's for other types than f32 and f16, for vectors, and where tiles would be mostly empty."""
+    if str(call.ty.dtype) == "float16":
+        return in_f32(partial(_matmul, known), builder, call)
     if any(is_free(each.ty) for each in (*call.args, call)) and min(each.ty.ndim for each in call.args) > 1:
         return _multiply_freely(builder, call)
     shapes = [static_shape(each.ty) for each in (*call.args, call)]
@@ -49,7 +60,7 @@ def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, cal
         for each in reversed(known)
         if each is known[0] or (each[1] < columns and _up(columns, each[1]) <= _up(columns, known[0][1]) * _BEYOND)
     )
-    height = -(-rows // -(-rows // most))  # tiles of like heights
+    height = -(-rows // -(-rows // most))  # tiles of about the same height
 
     def tiled(left: te.Tensor, right: te.Tensor) -> te.Tensor:
         if columns % width:
@@ -59,11 +70,11 @@ def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, cal
         def element(*at: Any) -> Any:
             *batch, row, step, lane = at
             column = step * width + lane
-            # Rows beyond the last are computed as the last, and left away.
+            # Rows beyond the last repeat the last one, and are dropped.
             of_left = left(*_batch(left, batch), tirx.min(row, rows - 1), k)
             return te.sum(of_left * right(*_batch(right, batch), k, column), axis=k)
 
-        # The two axes of columns keep schedules from cutting off a tile's last ones.
+        # With two axes for columns, schedules do not split off a tile's last ones.
         whole = (*batches, _up(rows, height), -(-columns // width), width)
         tiles = te.compute(whole, element, "tiles", attrs={TILES: height})
         return te.compute(
@@ -75,22 +86,21 @@ def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, cal
 
 
 def _multiply_freely(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a product by the C function, which knows f32 and batches of one extent, or none; TVM's of integers."""
+    """Return a product by the C function, whose operands are f32 and have batches of one size, or none; TVM's for integers."""
     dtype, made = str(call.ty.dtype), dims_of(call.ty)
-    if dtype not in ("float32", "float16") or made is None:
+    if dtype != "float32" or made is None:
         return call.op.get_attr("FLegalize")(builder, call)
     operands = list(call.args)
-    if dtype == "float16":
-        operands = [builder.emit(relax.op.astype(each, "float32")) for each in operands]
     *_, rows, terms = dims_of(operands[0].ty) or ()
     counts = [product((dims_of(each.ty) or ())[:-2]) for each in operands]
+    batch = product(made[:-2])
     if is_one(counts[1]):
         rows, counts[0] = counts[0] * rows, 1
-    elif not is_one(counts[0]) and not equal(*counts):
+    elif not is_one(counts[0]) and not all(equal(each, batch) for each in counts):
         for place, each in enumerate(operands):
             whole = relax.ShapeExpr([*made[:-2], *(dims_of(each.ty) or ())[-2:]])
             operands[place] = builder.emit(relax.op.broadcast_to(each, whole))
-        counts = [product(made[:-2])] * 2
+        counts = [batch] * 2
     numbers = [*counts, rows, terms, made[-1]]
 
     def called(left: te.Tensor, right: te.Tensor, *sizes: Any) -> te.Tensor:
@@ -102,12 +112,11 @@ def _multiply_freely(builder: relax.BlockBuilder, call: relax.Call) -> relax.Exp
         return te.extern([made], [left, right], body, dtype="float32", name="product")
 
     sizes = [tirx.const(each, "int64") if isinstance(each, int) else each for each in numbers]
-    found = builder.call_te(called, *operands, *sizes, primfunc_name_hint="product")
-    return found if dtype == "float32" else relax.op.astype(builder.emit(found), dtype)
+    return builder.call_te(called, *operands, *sizes, primfunc_name_hint="product")
 
 
 def _pad(right: te.Tensor, depth: int, columns: int, width: int) -> te.Tensor:
-    """Return a copy with rows of whole vectors."""
+    """Return a copy with rows padded to whole tiles."""
 
     def element(*at: Any) -> Any:
         zero = tirx.const(0, "float32")
@@ -117,7 +126,7 @@ def _pad(right: te.Tensor, depth: int, columns: int, width: int) -> te.Tensor:
 
 
 def _batch(tensor: te.Tensor, at: list[Any]) -> list[Any]:
-    """Return the indices of a tensor's batch: it has the last axes of the product's, or 1 in place of some."""
+    """Return the indices in a tensor's batch, which is broadcast to the product's."""
     extents = tensor.shape[:-2]
     own = at[len(at) - len(extents) :]
     return [0 if int(extent) == 1 else index for index, extent in zip(own, extents, strict=True)]

@@ -1,8 +1,8 @@
-"""Maximum pools that keep NaN, and give minus infinity only for inputs of it.
+"""Maximum pools that keep NaN, and return minus infinity only for inputs of minus infinity.
 
-TVM's (0.27) drop the former, and pad with the least finite number. In f32 or bf16 they are calls of C functions: channels
-last of one whose vectors are of channels whatever their number (`tvmconv/lowering/native/operators/pools.c`), channels first of `windows.c`; else
-tensor expressions.
+TVM's (0.27) drop NaN, and pad with the least finite number. In f32 or bf16 they are calls of C functions: with channels last of
+`tvmconv/lowering/native/operators/pools.c`, whose vectors are of channels, with channels first of `windows.c`. Others are tensor
+expressions.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from ...errors import SourceError
 from ..ir.constants import static_shape
 from ..ir.free import dims_of, is_free
 from ..ir.operators import AVERAGE_POOLS, MAX_POOLS
-from .elementwise import Legalize
+from .elementwise import Legalize, in_f32
 from .minmax import TYPES, greatest
 from .separable import TYPES as FUNCTION_TYPES
 from .separable import Axis, WindowKind, Windows, call_windows
 
 FUNCTION = "tvmconv_network_max_pool"
 HALF = "bfloat16"
-# Types whose pools of free extents are computed in f32, which has all of their numbers.
+# Types whose pools of free extents are computed in f32, which represents all of their numbers.
 IN_F32 = ("float16", "int8", "uint8")
-# Taps whose addresses a thread has on its stack.
+# The most taps, whose addresses a thread keeps on its stack.
 MOST_TAPS = 1024
 
 
 def max_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a maximum pool; TVM's of integers, and of shapes that are not fixed."""
+    """Return a maximum pool; TVM's for integers of fixed extents."""
     attrs, shape, channels = call.attrs, static_shape(call.ty), channels_of(call)
     if is_free(call.ty) or is_free(call.args[0].ty):
         if str(call.ty.dtype) in IN_F32:
@@ -63,13 +63,6 @@ def max_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     )
 
 
-def in_f32(legalize: Legalize, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return an operator on one tensor of 16 or 8 bits as one on f32, between conversions."""
-    wide = builder.emit(builder.call_te(topi.cast, call.args[0], "float32"))
-    pooled = builder.emit(legalize(builder, builder.normalize(relax.Call(call.op, [wide], call.attrs))))
-    return builder.call_te(topi.cast, pooled, str(call.ty.dtype))
-
-
 def channels_first(call: relax.Call) -> bool:
     """Return whether a pool's channels come before its spatial axes."""
     return str(call.attrs.layout)[1:2] == "C"
@@ -96,7 +89,7 @@ def in_channels_last(legalize: Legalize, builder: relax.BlockBuilder, call: rela
 
 
 def channels_of(call: relax.Call) -> int | None:
-    """Return the axis of channels of a pool; None: its shapes are not fixed, its answer has no elements, or its layout is in blocks."""
+    """Return the axis of channels of a pool; None if its shapes are not fixed, its result is empty, or its layout is blocked."""
     attrs, shape = call.attrs, static_shape(call.ty)
     plain = str(attrs.layout).isalpha() and attrs.layout == attrs.out_layout
     fixed = static_shape(call.args[0].ty) and shape and 0 not in shape
@@ -104,7 +97,7 @@ def channels_of(call: relax.Call) -> int | None:
 
 
 def axes_for_function(call: relax.Call) -> list[Axis]:
-    """Return of each axis its inputs, outputs, taps, stride, pad and dilation, if a function in C has the pool; else none."""
+    """Return the spatial axes of a pool that the C function computes; else none."""
     if channels_of(call) != call.ty.ndim - 1 or str(call.ty.dtype) not in FUNCTION_TYPES:
         return []
     axes = axes_of(call, 1)
@@ -112,7 +105,7 @@ def axes_for_function(call: relax.Call) -> list[Axis]:
 
 
 def axes_of(call: relax.Call, first: int) -> list[Axis]:
-    """Return the same of each axis of a pool, the first of which is given."""
+    """Return the spatial axes of a pool, which begin at the axis `first` of its data."""
     attrs, shapes = call.attrs, [static_shape(each.ty) or () for each in (call.args[0], call)]
     inputs, outputs = (shape[first : first + len(attrs.pool_size)] for shape in shapes)
     sizes, strides, dilations, pads = map(_numbers, (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding))
@@ -120,7 +113,7 @@ def axes_of(call: relax.Call, first: int) -> list[Axis]:
 
 
 def all_meet(axes: Sequence[Axis]) -> bool:
-    """Return whether each output meets an input, as the function needs it."""
+    """Return whether each window has a tap on an input, which the functions require."""
     return all(
         any(0 <= output * stride - pad + tap * dilation < inputs for tap in range(taps))
         for inputs, outputs, taps, stride, pad, dilation in axes
@@ -129,12 +122,12 @@ def all_meet(axes: Sequence[Axis]) -> bool:
 
 
 def free_axes(call: relax.Call) -> list[Axis]:
-    """Return the same of each axis of a pool some of whose extents are free, channels last.
+    """Return the spatial axes of a pool of free extents, channels last.
 
     Raises
     ------
     SourceError
-        If the function does not have it, or a window may meet no input.
+        If the function does not support it, or a window may have no tap on an input.
     """
     attrs, given, made = call.attrs, dims_of(call.args[0].ty), dims_of(call.ty)
     sizes, strides, dilations, pads = map(_numbers, (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding))
@@ -164,14 +157,14 @@ def free_axes(call: relax.Call) -> list[Axis]:
 
 
 def may_begin_beyond(spans: Sequence[int], strides: Sequence[int], ends: Sequence[int]) -> bool:
-    """Return whether of outputs whose number is rounded up the last may have a window that begins behind the data: there is none then."""
+    """Return whether, if the number of outputs is rounded up, the last window may begin behind the data; such a window is dropped."""
     return any(end + stride > span for span, stride, end in zip(spans, strides, ends, strict=True))
 
 
 def by_function(
     builder: relax.BlockBuilder, call: relax.Call, axes: Sequence[Axis], function: str, name: str, *given: int
 ) -> relax.Expr:
-    """Return the pool by a C function, channels last, whose first numbers are `given`."""
+    """Return the pool by a C function, channels last, whose first arguments are `given`."""
     data, shape = call.args[0], dims_of(call.ty) or ()
     numbers = [*[(1, 1, 1, 1, 0, 1)] * (3 - len(axes)), *axes]
     sizes = [_integer(number) for number in (shape[0], shape[-1], *(each for axis in numbers for each in axis))]
@@ -195,10 +188,10 @@ def _pool(
     dilations: Sequence[int],
     pads: Sequence[int],
 ) -> te.Tensor:
-    """Return the greatest of each window; `spatial` is the first of the axes that windows lie along."""
+    """Return the greatest element of each window; `spatial` is the first spatial axis."""
     rank, taps = len(sizes), [te.reduce_axis((0, size), "k") for size in sizes]
     begins = list(pads[:rank])
-    # Of windows that reach beyond the pads, too, as they do where the output's size is rounded up.
+    # Windows reach beyond the pads where the output's size is rounded up.
     ends = [
         max((y - 1) * stride + dilation * (size - 1) + 1 - int(x) - begin, 0)
         for y, x, size, stride, dilation, begin in zip(

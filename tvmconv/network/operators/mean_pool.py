@@ -1,6 +1,6 @@
-"""Average pools as calls of C functions (`tvmconv/lowering/native/operators/pools.c` of channels last, `windows.c` of channels first).
+"""Average pools as calls of C functions (`tvmconv/lowering/native/operators/pools.c` for channels last, `windows.c` for channels first).
 
-TVM's (0.27) asks of each tap of each element whether it is inside.
+TVM's (0.27) tests of each tap of each element whether it is inside the data.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from tvm import relax
 from ...errors import SourceError
 from ..ir.constants import static_shape
 from ..ir.free import is_free
+from .elementwise import in_f32
 from .max_pool import (
     HALF,
     all_meet,
@@ -22,7 +23,6 @@ from .max_pool import (
     channels_of,
     free_axes,
     in_channels_last,
-    in_f32,
 )
 from .separable import TYPES, Axis, WindowKind, Windows, call_windows
 
@@ -30,12 +30,11 @@ FUNCTION = "tvmconv_network_mean_pool"
 
 
 def mean_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return an average pool in f32 or bf16; else TVM's."""
-    if is_free(call.ty) or is_free(call.args[0].ty):
-        if str(call.ty.dtype) == "float16":
-            return in_f32(mean_pool, builder, call)
-        if channels_first(call):
-            return in_channels_last(mean_pool, builder, call)
+    """Return an average pool in f32 or bf16, for f16 in f32; else TVM's."""
+    if str(call.ty.dtype) == "float16":
+        return in_f32(mean_pool, builder, call)
+    if (is_free(call.ty) or is_free(call.args[0].ty)) and channels_first(call):
+        return in_channels_last(mean_pool, builder, call)
     for by_function_of in (_channels_last, _channels_first):
         pooled = by_function_of(builder, call)
         if pooled is not None:
@@ -45,7 +44,7 @@ def mean_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _channels_last(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """Return an average pool, channels last; None: it is none that the function has."""
+    """Return an average pool, channels last; None if the function does not support it."""
     free = is_free(call.ty) or is_free(call.args[0].ty)
     axes, divisor = free_axes(call) if free else axes_for_function(call), 0
     if not axes:
@@ -56,18 +55,18 @@ def _channels_last(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr 
             raise SourceError(
                 "an average pool of free extents counts pads, and rounds its size up; give its input's extents as numbers"
             )
-        # Without pads windows that reach behind the data are of what they meet.
+        # Without pads, windows that reach behind the data average their taps on inputs.
         divisor = prod(axis[2] for axis in axes) if counts_pads else 0
     elif call.attrs.count_include_pad:
         ends = [int(pad) for pad in call.attrs.padding][len(axes) :]
-        if any(map(_goes_beyond, axes, ends)):  # of which it is asked what counts: TVM says
+        if any(map(_goes_beyond, axes, ends)):  # whether taps beyond the pads count, TVM decides
             return None
         divisor = prod(axis[2] for axis in axes)
     return by_function(builder, call, axes, FUNCTION, "mean_pool", divisor)
 
 
 def _channels_first(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """Return an average pool, channels first; None: it is none, or not of fixed shapes."""
+    """Return an average pool, channels first; None if the function does not support it, or its shapes are not fixed."""
     attrs, shape = call.attrs, static_shape(call.ty) or ()
     if channels_of(call) != 1 or str(call.ty.dtype) not in TYPES:
         return None

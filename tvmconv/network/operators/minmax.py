@@ -1,7 +1,7 @@
 """Maxima, minima and signs as tensor expressions that keep NaN, as ONNX, NumPy and PyTorch do.
 
-TVM's (0.27) compare in an order that drops it, and start from the least finite number: of minus infinity alone the greatest
-was -3.4e38, and its index -1. TVM's simplifier takes ``x != x`` for false, so that is asked for by `isnan`.
+TVM's (0.27) compare in an order that drops NaN, and start from the least finite number: the maximum of minus infinities was -3.4e38,
+and its index -1. TVM's simplifier takes ``x != x`` for false, so NaN is tested by `isnan`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .elementwise import Legalize, broadcast, by_pair
 TYPES = ("float32", "float16", "float64")
 _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 _WHOLE = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
-# More than any index.
+# Greater than any index.
 _NO_INDEX = 2**31 - 1
 
 
@@ -67,12 +67,12 @@ def _is_finite(x: Any) -> Any:
 
 
 def _times_zero(x: Any) -> Any:
-    """Return 0 of a finite number, else NaN; TVM's simplifier takes ``x * 0`` for 0."""
+    """Return 0 for a finite number, else NaN; TVM's simplifier takes ``x * 0`` for 0."""
     return tirx.Select(_is_finite(x), tirx.const(0, x.ty.dtype), tirx.const(nan, x.ty.dtype))
 
 
 def _leaky(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a leaky ReLU; TVM's, but of a slope of 0."""
+    """Return a leaky ReLU; TVM's unless the slope is 0."""
     if call.attrs.alpha:
         return call.op.get_attr("FLegalize")(builder, call)
 
@@ -83,7 +83,7 @@ def _leaky(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _product(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a product; TVM's, but by a constant that is 0 everywhere."""
+    """Return a product; TVM's unless a factor is a constant of zeros."""
     for data, factor in (call.args, call.args[::-1]):
         array, ours = constant(factor), str(data.ty.dtype) in TYPES and same_shape(data.ty, call.ty)
         if ours and has_elements(call.ty) and array is not None and array.size and not array.any():
@@ -101,8 +101,8 @@ def _sign(x: Any) -> Any:
     return tirx.Select(x > zero, one, x if str(x.ty.dtype) in _UNSIGNED else tirx.Select(x < zero, -one, x))
 
 
-def _negative(x: Any) -> Any:
-    """Return the negative of an unsigned number, modulo its type; TVM would multiply by -1, which the type lacks."""
+def negative(x: Any) -> Any:
+    """Return the negative of an integer, modulo its type; TVM would multiply by -1, which unsigned types lack."""
     return tirx.bitwise_not(x) + tirx.const(1, x.ty.dtype)
 
 
@@ -190,7 +190,7 @@ def _index(reducer: Callable[..., Any], name: str) -> Legalize:
 
         return te.compute(shape, element, name, tag=topi.tag.COMM_REDUCE)
 
-    # TVM's own has two results at a time, whose buffers are no function's after a fusion.
+    # TVM's own has two results at a time, whose buffers belong to no function after a fusion.
     return _of_floats(make, (*TYPES, *_WHOLE))
 
 
@@ -218,7 +218,7 @@ OPERATORS = {
     "relax.minimum": _of_two(less, "minimum"),
     "relax.multiply": _product,
     "relax.not_equal": by_pair(_unequal, "not_equal"),
-    "relax.negative": _elementwise(_negative, "negative", _UNSIGNED),
+    "relax.negative": _elementwise(negative, "negative", _UNSIGNED),
     "relax.nn.leakyrelu": _of_floats(_leaky),
     "relax.nn.relu": _elementwise(_relu, "relu"),
     "relax.sign": _elementwise(_sign, "sign", (*TYPES, *_UNSIGNED)),

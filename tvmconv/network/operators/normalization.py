@@ -1,8 +1,8 @@
 """Normalizations of layers, groups and instances, and by the root mean square, as tensor expressions.
 
-TVM's (0.27) take the variance as the mean square less the square of the mean, in f32: of numbers about 100 with a deviation
-of 1 a normalization of instances was off by 20. They add up a row one number after the other, and go through all channels
-for each of a group's. Here the mean is taken off before squares are added, and a row is added up in 16 parts, which are vectors.
+TVM's (0.27) compute the variance as the mean square less the square of the mean, in f32: for numbers about 100 with a deviation
+of 1 a normalization of instances was off by 20. They sum a row one number after the other, and a group once for each of its
+channels. Here the mean is subtracted before squares are summed, and a row is summed in 16 parts, which are vectors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .elementwise import OPAQUE
 from .free_sums import sum_in_turn
 from .softmax import join_parts
 
-# Parts of a row's sum; of rows of several axes, the first of these that divides one: 16 are two vectors of AVX2, or one of AVX-512.
+# Parts of a row's sum; for rows of several axes, the first number that divides the last: 16 are two vectors of AVX2, or one of AVX-512.
 _LANES = (16, 8, 4, 2, 1)
 _HALF = "bfloat16"
 Value = Callable[..., Any]
@@ -56,7 +56,7 @@ def group_norm(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 def _normalized_rows(
     builder: relax.BlockBuilder, call: relax.Call, name: str, take_mean: bool, used: Sequence[bool]
 ) -> relax.Expr:
-    """Return the normalization over axes, with a factor and a summand for each of their elements, if they are given."""
+    """Return the normalization over axes; `used` says whether it has a scale and a shift for each of their elements."""
     rank = call.ty.ndim
     axes = sorted(int(axis) % rank for axis in call.attrs.axes)
     rows = axes == [rank - 1]
@@ -94,9 +94,9 @@ def _normalized_rows(
 
 
 def narrow_groups(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module with group normalizations of bf16, in place of TVM's of a conversion to f32.
+    """Return a module whose group normalizations of bf16 converted to f32 read the bf16.
 
-    What is in f32 by itself is read three times.
+    The normalization reads its data three times, so a converted copy would be read three times.
     """
     return tidy(each_function(tidy(mod), lambda new, _: _Reading(new), with_bindings=True))
 
@@ -104,7 +104,7 @@ def narrow_groups(mod: tvm.IRModule) -> tvm.IRModule:
 @mutator
 class _Reading(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return a normalization of bf16 that is converted to f32 as functions of the bf16; any other call as it is."""
+        """Return a normalization of converted bf16 as functions of the bf16, one of two axes with a third; any other call unchanged."""
         call = self.visit_expr_post_order(call)
         if getattr(call.op, "name", "") == "relax.nn.group_norm" and call.ty.ndim == 2:
             data = self.builder_.emit(relax.op.expand_dims(call.args[0], 2))
@@ -130,9 +130,9 @@ class _Reading(PyExprMutator):  # type: ignore[misc]
 def _normalized_groups(
     builder: relax.BlockBuilder, call: relax.Call, groups: int, given: relax.Expr | None = None
 ) -> relax.Expr:
-    """Return the normalization of groups by two passes for their numbers, and one that others may be fused with.
+    """Return the normalization of groups: a pass for the means, one for the factors, and one into which other operators may be fused.
 
-    `given` is the data in another type, if there is one.
+    `given` is the data before a conversion, if any.
     """
     data, scale, shift = call.args
     data, dtype = data if given is None else given, str(call.ty.dtype)
@@ -169,7 +169,7 @@ def _normalized_groups(
 
 
 def _of_free_groups(data: te.Tensor, spatial: Sequence[int], size: int) -> te.Tensor:
-    """Return the same with free extents: by means of channels, summed in blocks."""
+    """Return the means of groups with free extents: by means of channels, summed in blocks."""
     means = sum_in_turn(data, spatial, keep=False, divide=True)
     channel = te.reduce_axis((0, size), "channel")
 
@@ -180,7 +180,7 @@ def _of_free_groups(data: te.Tensor, spatial: Sequence[int], size: int) -> te.Te
 
 
 def _of_groups(value: Value, shape: Sequence[Any], spatial: Sequence[int], size: int, name: str) -> te.Tensor:
-    """Return the mean of each group for each of its channels, which has `size` of them."""
+    """Return the mean of each group, repeated for each of its `size` channels."""
     if any(not isinstance(extent, int) for extent in map(number_of, shape)):
         return _of_free_groups(te.compute(shape, value, name), spatial, size)
     count = size * _count(shape, spatial)
@@ -202,14 +202,14 @@ def _of_groups(value: Value, shape: Sequence[Any], spatial: Sequence[int], size:
 
 
 def _mean(value: Value, shape: Sequence[Any], axes: Sequence[int], count: int, name: str) -> te.Tensor:
-    """Return the sum over axes of `value`, a function of all indices, by `count`."""
+    """Return the sum of `value`, a function of all indices, over axes, divided by `count`."""
     totals = _row_totals if len(shape) - 1 in axes else _across_rows
     total = totals(value, shape, axes, name)
     return te.compute(total.shape, lambda *at: total(*at) * tirx.const(1 / count, "float32"), name)
 
 
 def _row_totals(value: Value, shape: Sequence[Any], axes: Sequence[int], name: str) -> te.Tensor:
-    """Return sums over the last axis, and others: of rows alone in parts of whole vectors, combined with the rest of a row."""
+    """Return sums over the last axis, and perhaps others: for rows alone in parts of whole vectors, combined with the rest of a row."""
     extent, lanes = int(shape[-1]), _LANES[0]
     if len(axes) > 1 or extent < lanes:
         return join_parts(_parts_of_rows(value, shape, axes, name), add, name)
@@ -219,14 +219,14 @@ def _row_totals(value: Value, shape: Sequence[Any], axes: Sequence[int], name: s
 
 
 def _parts_of_rows(value: Value, shape: Sequence[Any], axes: Sequence[int], name: str) -> te.Tensor:
-    """Return sums over the last axis, and others, each in as many parts as divide a row."""
+    """Return sums over the last axis, and perhaps others, each in a number of parts that divides a row."""
     lanes = next(each for each in _LANES if int(shape[-1]) % each == 0)
     vectors = (*shape[:-1], int(shape[-1]) // lanes, lanes)
     return _sum_axes(lambda *at: value(*at[:-2], at[-2] * lanes + at[-1]), vectors, axes, f"{name}_parts")
 
 
 def _across_rows(value: Value, shape: Sequence[Any], axes: Sequence[int], name: str) -> te.Tensor:
-    """Return sums over axes that are not the last: first over all but the first of them, which runs in parallel."""
+    """Return sums over axes other than the last: first over all but the first of the axes, in parallel along it."""
     first, *inner = axes
     if inner:
         value, shape, axes = (
@@ -238,7 +238,7 @@ def _across_rows(value: Value, shape: Sequence[Any], axes: Sequence[int], name: 
 
 
 def _sum_axes(value: Value, shape: Sequence[Any], axes: Sequence[int], name: str) -> te.Tensor:
-    """Return sums over axes: of more than `MOST` numbers the sum of those over the last of them, of long ones in blocks."""
+    """Return sums over axes: those of more than `MOST` numbers axis by axis, and along long axes in blocks."""
     *outer, last = axes
     extent = int(shape[last])
     if _count(shape, axes) > MOST and outer and extent <= MOST:

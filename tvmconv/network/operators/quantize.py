@@ -1,4 +1,4 @@
-"""QuantizeLinear between kernels, as in epilogues: ties to even, then the zero point, which NaN gives, unlike TVM's (0.27)."""
+"""QuantizeLinear between kernels, as in epilogues: ties to even, then the zero point; NaN gives the zero point, unlike TVM's (0.27)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..ir.constants import constant
 from ..ir.graph import scalar
 from ..ir.quantizers import QUANTIZERS
 
-# Names in a Problem of the types that numbers are quantized to.
+# Names in a Problem of the quantized types.
 QUANTIZED = {ROWS[name].numpy: name for name in ("u8", "s8")}
 
 
 def step_of(call: relax.Call) -> Step | None:
-    """Return the step of an epilogue that a quantizer is; None: its numbers are not fixed, or others."""
+    """Return a quantizer as a step of an epilogue; None if its scale and zero point are not one fixed pair, or its types are others."""
     scale, zero = (scalar(constant(each)) for each in call.args[1:])
     if scale is None or zero is None or str(call.ty.dtype) not in QUANTIZED or str(call.args[0].ty.dtype) != "float32":
         return None
@@ -27,7 +27,7 @@ def step_of(call: relax.Call) -> Step | None:
 
 
 def quantize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return an operator that rounds to integers of 8 bits as a function; TVM's of other types."""
+    """Return a quantizer of f32 to 8 bits; TVM's for other types."""
     out, step = str(call.ty.dtype), step_of(call)
     if out not in QUANTIZED or str(call.args[0].ty.dtype) != "float32":
         return call.op.get_attr("FLegalize")(builder, call)

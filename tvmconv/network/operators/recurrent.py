@@ -10,14 +10,14 @@ import numpy.typing as npt
 from tvm import relax, te, tirx
 
 FUNCTION = "tvmconv_network_recurrent"
-# Columns that are computed together, 8 vectors of AVX2, so that the sums' latency is hidden; those of the last are a multiple of a part.
+# Columns computed together, 8 vectors of AVX2, which hides the sums' latency; the last panel has a multiple of `_PART` columns.
 _PANEL, _PART = 64, 16
-# Kinds, as the function numbers them.
+# Kinds in the order of their numbers in the function.
 KINDS = ("tanh", "relu", "gru", "gru_linear", "lstm", "lstm_projected", "lstm_rounded")
 
 
 def pack(matrix: npt.NDArray[Any], gates: int) -> npt.NDArray[Any]:
-    """Return a matrix ``[gates * size, state]`` by gates, and of each by panels of columns, of which each row lies together."""
+    """Return a matrix ``[gates * size, state]`` packed by gates, each in panels of columns whose rows are contiguous."""
     packed = []
     for each in np.split(matrix, gates):
         wide = np.pad(each.T, ((0, 0), (0, -len(each) % _PART)))
@@ -36,11 +36,11 @@ def recur(
     Parameters
     ----------
     arrays
-        The inputs' share of each step, ``[steps, batch, gates * size]``; the state's matrix, packed by :func:`pack`; the bias that a linear GRU
-        adds to the last gate's product, ``[size]``, or the packed matrix that makes a state of what a projected LSTM gives; the first
-        state, ``[batch, state]``, and the first cell, ``[batch, size]``.
+        The inputs' products of each step, ``[steps, batch, gates * size]``; the state's matrix, packed by :func:`pack`; the bias that a
+        linear GRU adds to the last gate's product, ``[size]``, or the packed projection of a projected LSTM; the first state,
+        ``[batch, state]``, and the first cell, ``[batch, size]``.
     backward
-        Whether the last step is the first.
+        Whether steps are computed from the last to the first.
     """
 
     def called(*given: te.Tensor) -> Any:

@@ -1,5 +1,6 @@
-"""Resizes of a plan that are spelled as sums of gathers along an axis by fixed weights, as frontends do of cubic, antialiased, linear
-ones of one or three dimensions, and of others that TVM lacks: calls of the C function of `windows.py`, all axes in one.
+"""Resizes written as weighted sums of gathers along an axis, as calls of the C function of `separable.py`, one for all axes.
+
+Frontends write cubic and antialiased resizes so, linear ones of one or three dimensions, and others that TVM lacks.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .separable import TYPES, WindowKind, Windows, call_windows
 
 _NARROW = "bfloat16"
 _AXES = 3
-# More than an output of any resize has, which bounds the work on long sums of others.
+# More terms than any resize has; bounds the work on other long sums.
 _MOST_TERMS = 1024
 # A gather and its weights.
 _Term = tuple[relax.Call, Any]
@@ -31,7 +32,7 @@ _Known = Mapping[Any, Sequence[_Term]]
 
 @dataclass(frozen=True)
 class _Along:
-    """Sums of weighted elements along an axis of data, and the variables that compute them."""
+    """Weighted sums of elements along an axis of data, and the variables that compute them."""
 
     data: Any
     axis: int
@@ -40,7 +41,7 @@ class _Along:
 
 
 def call_resampling(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module with calls of the C function for resizes of f32 or bf16 that keep the last axis."""
+    """Return a module with calls of the C function for resizes of f32 or bf16 that change the last axis."""
     return tidy(each_function(tidy(mod), _Resampling, with_bindings=True))
 
 
@@ -76,28 +77,28 @@ class _Resampling(GraphMutator):
 
 
 def _axes_of(variable: Any, graph: Graph, known: _Known) -> list[_Along]:
-    """Return the sums along axes of which a variable is the last, the last axis among them, from it on; else none."""
+    """Return the resizes along axes that compute a variable, from the last one computed, if the last axis is among them; else none."""
     found: list[_Along] = []
     at, rank = variable, variable.ty.ndim if isinstance(variable.ty, relax.TensorType) else 0
     while along := _along(at, graph, known):
         if along.axis < rank - _AXES or any(each.axis == along.axis for each in found):
             break
-        # A value that something else reads, too, is computed by itself.
+        # An intermediate value with another consumer is computed by itself.
         if found and not set(graph.readers(at)) <= found[-1].variables:
             break
         found.append(along)
         at = along.data
-    # Elements that lie side by side are copied as they are.
+    # Gathers of contiguous elements are copied faster.
     last = next((each.windows for each in found if each.axis == rank - 1), None)
     if last is None or (last.taps == 1 and parts_of(last.places[:, 0])):
         return []
-    # Single elements of bf16 are gathered as they are, which the C function would convert: of 16x14x14x14, doubled, 42 us, not 158.
+    # Gathers of single elements of bf16 need no conversion, unlike the C function: 16x14x14x14, doubled, takes 42 us instead of 158.
     single = all(each.windows.taps == 1 for each in found)
     return [] if single and str(variable.ty.dtype) == _NARROW else found
 
 
 def _along(variable: Any, graph: Graph, known: _Known) -> _Along | None:
-    """Return the sum of weighted gathers that a variable is; None: it is something else."""
+    """Return the weighted sum of gathers that a variable is bound to; None for anything else."""
     shape = static_shape(variable.ty) if isinstance(variable, relax.Var) else None
     if not shape or 0 in shape or str(variable.ty.dtype) not in TYPES:
         return None
@@ -126,7 +127,7 @@ def _along(variable: Any, graph: Graph, known: _Known) -> _Along | None:
 
 
 def _computing(variable: Any, graph: Graph, known: _Known) -> frozenset[Any]:
-    """Return a sum and the variables that it is computed by, from the gathers on."""
+    """Return a sum's variable and those that compute it, from the gathers on."""
     reached, waiting = {variable}, [variable]
     while waiting:
         call = graph.values[waiting.pop()]
@@ -137,9 +138,9 @@ def _computing(variable: Any, graph: Graph, known: _Known) -> frozenset[Any]:
 
 
 def _terms(variable: Any, graph: Graph, known: _Known) -> Sequence[_Term]:
-    """Return the gathers along one axis of one tensor that a variable is the sum of, each with its weights; else none.
+    """Return the gathers along one axis of one tensor whose sum a variable is, each with its weights; else none.
 
-    Nothing but the sum reads what it is made of. Those of the variables before it are `known`.
+    Intermediate values have no other consumer. `known` has the terms of the variables before.
     """
     call = graph.call(variable)
     if call is None or _is_gather(call):
@@ -163,7 +164,7 @@ def _terms(variable: Any, graph: Graph, known: _Known) -> Sequence[_Term]:
 
 
 def _numbers(expr: Any, graph: Graph) -> npt.NDArray[Any] | None:
-    """Return the numbers of a constant, or of one that is converted."""
+    """Return the numbers of a constant, converted or not; None for others."""
     call = graph.call(expr) if isinstance(expr, relax.Var) else None
     return graph.array(expr if call is None or not _is_conversion(call) else call.args[0])
 

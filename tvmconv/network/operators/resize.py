@@ -1,7 +1,7 @@
-"""Resizes of two dimensions, as tensor expressions: which elements an output is made of, and by which weights, stands in tables.
+"""Resizes of two dimensions, as tensor expressions with tables of the elements and weights of each output.
 
-TVM (0.27) computes coordinates for each element of the output, and what comes before, such as a normalization, for each element
-that is read: smp's FPN took 12.6 ms of 40 so. Here what comes before is done, and vectors are of channels.
+TVM (0.27) computes coordinates for each element of the output, and inlines preceding operators, such as a normalization, at each read:
+12.6 of 40 ms of smp's FPN. Here preceding operators are computed once, and vectors are of channels.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .elementwise import FLOATS, OUT_FUSABLE
 from .separable import TYPES, WindowKind, Windows, call_windows
 
 Array = npt.NDArray[Any]
-# Distance by which TVM moves coordinates off whole numbers before it rounds them down, or up.
+# Distance by which TVM shifts coordinates before it rounds them down, or up.
 _EPSILON = np.float32(1e-5)
 _ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
     "round": lambda x: np.round(x),
@@ -29,9 +29,9 @@ _ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
     "floor": lambda x: np.floor(x + _EPSILON),
     "ceil": lambda x: np.ceil(x - _EPSILON),
 }
-# Rounding of nearest elements as PyTorch has it; the factor is then the distance of outputs.
+# PyTorch's rounding of nearest elements; the factor is then the distance of outputs.
 TRUNCATE = "truncate"
-# The functions of C that make tables; the lists are in the order of their numbers there.
+# The C functions that compute tables; `_MODES` and `_ROUNDINGS` are in the order of their numbers there.
 NEAREST, BEFORE, SHARE = "tvmconv_network_nearest", "tvmconv_network_before", "tvmconv_network_share"
 CUBIC = "tvmconv_network_cubic"
 # Taps of cubic resizes, from the element before an output's place.
@@ -40,9 +40,9 @@ _MODES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
 def resize2d(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a resize to the nearest elements, or by linear or cubic weights; TVM's of other coordinates and types.
+    """Return a resize to the nearest elements, or by linear or cubic weights; TVM's for other coordinates and types.
 
-    Channels first it is a call of the C function of `windows.py`.
+    With channels first it is a call of the C function of `separable.py`.
     """
     attrs, shapes = call.attrs, [static_shape(each.ty) for each in (call.args[0], call)]
     method, mode, layout = str(attrs.method), str(attrs.coordinate_transformation_mode), str(attrs.layout)
@@ -89,7 +89,7 @@ def _by_tables(
     first: int,
     enlarges: bool,
 ) -> relax.Expr:
-    """Return the resize of axes from `first` on by its tables: places; two of places, and a share; or places, each before its weights."""
+    """Return the resize of axes from `first` on by its tables: indices; two of indices and a share; or indices, each before its weights."""
 
     def nearest(data: te.Tensor, rows: te.Tensor, columns: te.Tensor) -> te.Tensor:
         def element(*at: Any) -> Any:
@@ -111,7 +111,7 @@ def _by_tables(
             made = weigh(tables[:half], at[first], lambda row: rows(*at[:first], row, *at[first + 1 :]))
             return made.astype(data.dtype)
 
-        # Each row is resized once, if the output has as many: then it is a sum of two whole rows, whatever its channels.
+        # If the output has as many rows, each input row is resized once, and an output row is a sum of whole rows.
         rows: Any = across
         if enlarges:
             resized = (*shape[:first], data.shape[first], *shape[first + 1 :])
@@ -127,7 +127,9 @@ def _resized_freely(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr
     """Return a resize of free extents, by tables of a C function (`lowering/native/operators/resizing.c`)."""
     attrs, given, shape = call.attrs, dims_of(call.args[0].ty) or (), dims_of(call.ty) or ()
     first, mode = str(attrs.layout).index("H"), str(attrs.coordinate_transformation_mode)
-    factors = [float(each) for each in attrs.roi[:2]]  # which nothing else is for; 0: the quotient of the sizes
+    factors = [
+        float(each) for each in attrs.roi[:2]
+    ]  # the scales, as nothing else uses roi; 0: the quotient of the sizes
     rounding = str(attrs.rounding_method) or ("round" if mode == "align_corners" else "floor")
 
     def table(axis: int, function: str, dtype: str, *numbers: int | float) -> Any:
@@ -162,7 +164,7 @@ def _kind(tables: Sequence[Array]) -> WindowKind:
 
 
 def _windows(extents: Sequence[int], tables: Sequence[Array]) -> list[Windows]:
-    """Return the windows of each axis by its tables: places, or two of places and the share of the second, or places and weights."""
+    """Return the windows of each axis by its tables: indices, or two of indices and the share of the second, or indices and weights."""
     found = []
     each = len(tables) // len(extents)
     for number, extent in enumerate(extents):
@@ -203,13 +205,13 @@ def _nearest(at: Array, extent: int, size: int, mode: str, rounding: str) -> Arr
 
 
 def truncated_places(extent: int, size: int, mode: str, scale: float) -> Array:
-    """Return which of `extent` elements each output is nearest to, by TRUNCATE; `scale` is the distance of outputs, 0: the quotient."""
+    """Return the index among `extent` elements nearest to each output, by TRUNCATE; `scale` is the distance of outputs, 0: the quotient."""
     begin, step = 0.5 if mode == "half_pixel" else 0.0, scale or np.float32(extent) / np.float32(size)
     return _within(np.floor((np.arange(size, dtype=np.float32) + np.float32(begin)) * np.float32(step)), extent)
 
 
 def _cubic(at: Array, extent: int, alpha: float, excludes: bool) -> list[Array]:
-    """Return the places of cubic convolution (Keys, 1981), each before its weights; if it excludes, of elements within alone."""
+    """Return the indices of cubic convolution (Keys, 1981), each before its weights; `excludes`: elements outside have no weight."""
     whole = np.floor(at)
     weights = []
     for tap in _TAPS:

@@ -1,7 +1,7 @@
-"""Cumulative sums, products, extremes and logarithms of sums as tensor expressions: TVM's own call its runtime, or are lacking.
+"""Cumulative sums, products, extremes and logarithms of sums as tensor expressions: TVM's own call its runtime, or are missing.
 
-Each round adds to every element that which lies 1, 2, 4 ... before it (Hillis and Steele), so rounds are loops like any other. Rows
-are scanned by blocks first, which are vectors. Along an axis whose extent a call gives, and so the rounds, it is one after the other.
+Each round adds to every element the one 1, 2, 4 ... before it (Hillis and Steele), so rounds are ordinary loops. Rows are first
+scanned in blocks, which are vectors. Along a free axis, whose number of rounds is unknown, elements are added one after the other.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Scan:
         return te.extern([data.shape], [data], written, dtype=dtype, name="scan")
 
     def _rounds(self, data: te.Tensor, axis: int, dtype: str, exclusive: bool) -> te.Tensor:
-        """Return the scan by rounds, each of twice the one before's reach; along long rows by blocks."""
+        """Return the scan by rounds, each with twice the reach of the round before; along long rows by blocks."""
         extent = int(data.shape[axis])
         total = te.compute(data.shape, lambda *at: data(*at).astype(dtype), "scan")
         if axis == len(data.shape) - 1 and extent > _BLOCK:
@@ -71,7 +71,7 @@ class _Scan:
         return total
 
     def _round(self, total: te.Tensor, axis: int, step: int) -> te.Tensor:
-        """Return a round, which is computed whole before the next: else each would compute the one before twice."""
+        """Return a round, which is stored before the next: inlined, it would be computed twice."""
         return te.compute(
             total.shape,
             lambda *at: self.combine(total(*at), self._before(total, axis, step, *at)),
@@ -80,7 +80,7 @@ class _Scan:
         )
 
     def _before(self, tensor: te.Tensor, axis: int, step: int, *at: Any) -> Any:
-        """Return the element that lies so many steps before a place along an axis."""
+        """Return the element `step` places before another along an axis; before the first, the neutral element."""
         there = tensor(*at[:axis], at[axis] - step, *at[axis + 1 :])
         return tirx.if_then_else(at[axis] >= step, there, tirx.const(self.neutral, tensor.dtype))
 
@@ -120,7 +120,7 @@ class _Scan:
 
 
 def scan_extreme(builder: relax.BlockBuilder, data: relax.Expr, axis: int, above: bool) -> relax.Expr:
-    """Return the greatest or least number up to each along an axis, and its last place; once one is no number, all that follow."""
+    """Return the running maximum or minimum along an axis, and its last index; after a NaN, both are the NaN's."""
 
     def scan(given: te.Tensor) -> Any:
         def written(inputs: Any, outputs: Any) -> Any:
@@ -142,7 +142,7 @@ def scan_extreme(builder: relax.BlockBuilder, data: relax.Expr, axis: int, above
 
 
 def scan_logarithm(builder: relax.BlockBuilder, data: relax.Expr, axis: int) -> relax.Expr:
-    """Return the logarithm of the sum of the powers of all numbers up to each along an axis, in f32."""
+    """Return the logarithm of the running sum of exponentials along an axis, in f32."""
 
     def scan(given: te.Tensor) -> te.Tensor:
         def written(inputs: Any, outputs: Any) -> Any:
@@ -150,7 +150,7 @@ def scan_logarithm(builder: relax.BlockBuilder, data: relax.Expr, axis: int) -> 
 
             def body(at: Any, before: Any, step: Any) -> None:
                 most, least = tirx.max(total[before], numbers[at]), tirx.min(total[before], numbers[at])
-                # Where both are the same infinity, their difference is no number.
+                # The difference of two equal infinities is NaN.
                 more = tirx.if_then_else(least == most, tirx.const(0, "float32"), least - most)
                 both = most + tirx.log(1 + tirx.exp(more))
                 unknown = tirx.any(tirx.isnan(total[before]), tirx.isnan(numbers[at]))
@@ -165,7 +165,7 @@ def scan_logarithm(builder: relax.BlockBuilder, data: relax.Expr, axis: int) -> 
 
 
 def _one_by_one(shape: Any, axis: int, body: Callable[[Any, Any, Any], None]) -> Any:
-    """Return loops over the steps of an axis, of rows in parallel; a body is given an element's place, that before it, and the step."""
+    """Return loops over rows, in parallel, and the steps of an axis; the body gets an element's place, its predecessor's, and the step."""
     rows, extent, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
     with IRBuilder() as ir:
         with T.parallel(0, rows) as row, T.serial(0, extent) as step, T.serial(0, inner) as column:

@@ -1,8 +1,8 @@
-"""Scatters along an axis, which overwrite or combine, and of rows at places of several axes.
+"""Scatters along an axis, which overwrite or combine, and of rows at indices of several axes.
 
-TVM's scatter (0.27) joins the axes before this one, and those after, and gives wrong answers where one that is not the first of them
-is shorter in the indices than in the data, which PyTorch and ONNX allow. Beyond the data it writes into memory of others, as its
-`scatter_nd` does, which wakes all threads for each row.
+TVM's scatter (0.27) joins the axes before the scattered one, and those after, which is wrong where one that is not the first of them
+is shorter in the indices than in the data, as PyTorch and ONNX allow. For indices beyond the data it writes outside of the array, and
+so does its `scatter_nd`, which wakes all threads for each row.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from ..ir.free import dims_of, number_of
+from ..ir.ordering import greater, less
 from ..schedule.stages import LEAST_PARALLEL
 from .elementwise import INJECTIVE
 
-# Combinations of the element that is there and the one that is given.
+# Combinations of the present element and the given one.
 _COMBINED: dict[str, Callable[[Any, Any], Any]] = {
     "update": lambda there, given: given,
     "add": lambda there, given: there + given,
     "mul": lambda there, given: there * given,
-    "max": tirx.max,
-    "min": tirx.min,
-    "mean": lambda there, given: (there + given) / 2,
+    "max": greater,
+    "min": less,
 }
 
 
 def scatter_elements(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a scatter that leaves out indices beyond the data; of shapes that are not known it is TVM's."""
+    """Return a scatter that ignores indices beyond the data; TVM's for unknown shapes."""
     if any(dims_of(arg.ty) is None for arg in call.args):
         return call.op.get_attr("FLegalize")(builder, call)
     axis = int(call.attrs.axis) % call.ty.ndim
@@ -47,12 +47,12 @@ def _scatter(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, axis: int,
         with _loop(rows, rows * given[axis]) as row:
             to, of, left = 0, 0, row
             for each in reversed(others):
-                # Nothing is below 0: as floors TVM would write each part of these four times.
+                # Truncated, as nothing is below 0: for floors TVM would emit each part four times.
                 place = tirx.truncmod(left, given[each])
                 to += place * prod(shape[each + 1 :])
                 of += place * prod(given[each + 1 :])
                 left = tirx.truncdiv(left, given[each])
-            # In order, for an index may come twice.
+            # In order, as an index may occur twice.
             with T.serial(0, given[axis]) as step:
                 element = of + step * prod(given[axis + 1 :])
                 index = places[element]
@@ -65,7 +65,7 @@ def _scatter(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, axis: int,
 
 
 def scatter_nd(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return rows brought to places of the first axes, those beyond the data left out; of shapes that are not known it is TVM's."""
+    """Return a scatter of rows to indices of the first axes, which ignores those beyond the data; TVM's for unknown shapes."""
     if any(dims_of(arg.ty) is None for arg in call.args):
         return call.op.get_attr("FLegalize")(builder, call)
     return builder.call_te(_scatter_rows, *call.args, str(call.attrs.reduction), primfunc_name_hint="scatter_nd")
@@ -78,7 +78,7 @@ def _scatter_rows(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, reduc
     width = min(row, LEAST_PARALLEL) if isinstance(row, int) else LEAST_PARALLEL
 
     def write(places: Any, values: Any, out: Any) -> None:
-        # In order, for a place may come twice.
+        # In order, as an index may occur twice.
         with _loop(-(-row // width), count * row) as part, T.serial(0, count) as number:
             at, inside = 0, []
             for axis in range(axes):
@@ -97,7 +97,7 @@ def _scatter_rows(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, reduc
 def _write_over(
     data: te.Tensor, indices: te.Tensor, updates: te.Tensor, write: Callable[..., None], name: str
 ) -> te.Tensor:
-    """Return a copy of data over which `write` writes: indices, updates and the copy are its arguments."""
+    """Return a copy of data modified by `write`, whose arguments are the indices, the updates and the copy."""
 
     def written(inputs: Any, outputs: Any) -> Any:
         source, places, values, out = (T.buffer_proxy(each) for each in (*inputs, *outputs))
@@ -112,7 +112,7 @@ def _write_over(
 
 
 def slice_scatter(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return data of which a slice is replaced; TVM's reads indices from memory, and needs an extent that is fixed."""
+    """Return data with a slice replaced; TVM's reads indices from memory, and needs a fixed extent."""
     hints = {"primfunc_name_hint": "slice_scatter", "primfunc_attrs": {"op_pattern": INJECTIVE}}
     return builder.call_te(_replace_slice, *call.args, int(call.attrs.axis) % call.ty.ndim, **hints)
 

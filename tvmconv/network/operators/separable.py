@@ -1,7 +1,7 @@
-"""Windows along the last axes of a plan's data, as calls of a C function (`tvmconv/lowering/native/operators/windows.c`): what a pool or a
-resize, channels first, makes of rows, and then of their columns.
+"""Pools and resizes with channels first as calls of a C function (`tvmconv/lowering/native/operators/windows.c`), which reduces windows
+axis by axis: rows first, then their columns.
 
-As loops of TVM each output takes each element of its window, one after the other.
+In TVM's loops each output reads all elements of its window, one after the other.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tvm import relax, te, tirx
 
 FUNCTION = "tvmconv_network_windows"
 TYPES = ("float32", "bfloat16")
-# Limits of windows.c: columns that a thread has on its stack, the slack of tables of columns, and rows made together.
+# Limits of windows.c: columns on a thread's stack, the padding of tables of columns, and rows computed together.
 _MOST_COLUMNS, _SLACK, _ROWS = 4096, 64, 8
-# Taps of rows and planes together, whose places a thread has on its stack.
+# The most taps of rows times planes, whose addresses a thread keeps on its stack.
 _MOST_TAPS = 1024
 # Inputs, outputs, taps, stride, pad and dilation of an axis.
 Axis = tuple[int, int, int, int, int, int]
@@ -29,7 +29,7 @@ _TASKS = 64
 
 
 class WindowKind(IntEnum):
-    """Reduction of a window: its greatest element, its sum by a number, its sum by weights."""
+    """Reduction of a window: its greatest element, its sum divided by a number, or its weighted sum."""
 
     GREATEST = 0
     MEAN = 1
@@ -43,13 +43,13 @@ class Windows:
     Attributes
     ----------
     inputs
-        The elements that they are of.
+        Number of input elements.
     places
-        Which these are, for each output those of its taps; -1: none.
+        For each output, the indices of its taps; -1: none.
     factors
-        For each output the weights of its taps, or, of a mean, what its sum is divided by.
+        For each output, the weights of its taps, or the divisor of a mean.
     lies
-        Pad, stride and dilation, if places are by these.
+        Pad, stride and dilation, if these determine the indices.
     """
 
     inputs: int
@@ -59,7 +59,7 @@ class Windows:
 
     @classmethod
     def of_pool(cls, axis: Axis, end: int | None = None) -> Windows:
-        """Return the windows of an average pool; sums are divided by the taps on inputs, or also on pads, if the end's pad is given."""
+        """Return the windows of a pool; means are divided by the number of taps on inputs, and on pads if the pad at the end is given."""
         inputs, outputs, taps, stride, pad, dilation = axis
         places = np.arange(outputs)[:, None] * stride - pad + np.arange(taps) * dilation
         begin, end = (0, inputs) if end is None else (-pad, inputs + end)
@@ -70,13 +70,13 @@ class Windows:
 
     @classmethod
     def whole(cls, extent: int, kind: WindowKind) -> Windows:
-        """Return those of an axis that stays as it is."""
+        """Return the windows of an unchanged axis."""
         places, ones = np.arange(extent, dtype=np.int32)[:, None], np.ones(extent, np.float32)
         return cls(extent, places, ones[:, None] if kind is WindowKind.WEIGHTED else ones, (0, 1, 1))
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the axis stays as it is."""
+        """Return whether the axis is unchanged."""
         same = self.places.shape == (self.inputs, 1) and bool((self.places[:, 0] == np.arange(self.inputs)).all())
         return same and bool((self.factors == 1).all())
 
@@ -87,7 +87,7 @@ class Windows:
 
     @property
     def taps(self) -> int:
-        """The most that one has."""
+        """Number of taps of the largest window."""
         return self.places.shape[1]
 
 
@@ -99,10 +99,10 @@ def call_windows(
     kind: WindowKind,
     name: str,
 ) -> relax.Expr | None:
-    """Return at most three windows along the last axes of data, channels first, as a `shape`; None if the function does not compute them."""
+    """Return data of `shape` reduced by windows along at most three last axes, channels first; None if the function does not support it."""
     images, (planes, lines, columns) = _together(shape, axes, kind)
     block = _block(columns, kind)
-    # Rows that stay as they are are vectors of TVM's loops, too.
+    # TVM's loops vectorize unchanged rows, too.
     if columns.is_whole or block is None or planes.taps * lines.taps > _MOST_TAPS:
         return None
     blocks = images * planes.outputs * -(-columns.outputs // block)
@@ -119,16 +119,16 @@ def call_windows(
 
 
 def _together(shape: Sequence[int], axes: Sequence[Windows], kind: WindowKind) -> tuple[int, list[Windows]]:
-    """Return how many images there are, and the windows of three axes, as few images and planes as can be."""
+    """Return the number of images and the windows of three axes, with all images and outer axes as lines where these are unchanged."""
     images, one = prod(shape[: len(shape) - len(axes)]), Windows.whole(1, kind)
     *outer, columns = [one] * (3 - len(axes)) + list(axes)
-    if all(each.is_whole for each in outer):  # rows of several images are made together
+    if all(each.is_whole for each in outer):  # rows of several images are computed together
         return 1, [one, Windows.whole(images * prod(each.outputs for each in outer), kind), columns]
     return images, [*outer, columns]
 
 
 def _block(columns: Windows, kind: WindowKind) -> int | None:
-    """Return the number of columns computed at a time; None if one reads too many, or they are out of order."""
+    """Return the number of columns computed at a time; None if one reads too many inputs, or indices are out of order."""
     if columns.lies is not None:
         _, stride, dilation = columns.lies
         left = _MOST_COLUMNS - (columns.taps - 1) * dilation - 1
@@ -147,7 +147,7 @@ def _block(columns: Windows, kind: WindowKind) -> int | None:
 
 
 def _pad(table: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a table of columns with the last of them once more, for whole vectors."""
+    """Return a table of columns with the last one repeated, for whole vectors."""
     rows = table.T.reshape(-1, len(table))
     padded: npt.NDArray[Any] = np.concatenate([rows, np.repeat(rows[:, -1:], _SLACK, 1)], 1).ravel()
     return padded

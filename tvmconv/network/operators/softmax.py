@@ -1,6 +1,6 @@
-"""Softmax along rows, and its logarithm, as tensor expressions: each row's greatest element and sum in 16 parts, which are vectors.
+"""Softmax along rows, and its logarithm, as tensor expressions: each row's maximum and sum in 16 parts, which are vectors.
 
-TVM's goes through a row one number after the other.
+TVM's reduces a row one number after the other.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from ..ir.constants import static_shape
 from ..ir.free import dims_of, number_of
 from ..schedule.reduce import LEAST_HALF, combine_halves
 from ..schedule.rules import ROWS
-from .elementwise import OPAQUE
+from .elementwise import OPAQUE, in_f32
 
 # Parts of a row's sum, and the elements of a vector: one of AVX-512, two of AVX2.
 _LANES = 16
 
 
 def softmax(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a softmax of f32; TVM's of other types."""
+    """Return a softmax of f32, or of f16 computed in f32; TVM's for other types."""
     axis, shape = int(call.attrs.axis) % call.ty.ndim, dims_of(call.ty)
+    if str(call.ty.dtype) == "float16":
+        return in_f32(softmax, builder, call)
     if str(call.ty.dtype) != "float32":
         return call.op.get_attr("FLegalize")(builder, call)
     if shape is None or axis != len(shape) - 1 or not isinstance(shape[-1], int) or shape[-1] < _LANES:
@@ -35,8 +37,10 @@ def softmax(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def log_softmax(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return the logarithm of a softmax of f32 along long rows; else TVM's, which computes one number after the other."""
+    """Return the logarithm of a softmax along long rows, f16 computed in f32; else TVM's, which computes one number after the other."""
     axis, shape = int(call.attrs.axis) % call.ty.ndim, static_shape(call.ty)
+    if str(call.ty.dtype) == "float16":
+        return in_f32(log_softmax, builder, call)
     if str(call.ty.dtype) != "float32" or shape is None or axis != len(shape) - 1 or shape[-1] < _LANES:
         return call.op.get_attr("FLegalize")(builder, call)
     opaque = {ROWS: 1, "op_pattern": OPAQUE}
@@ -55,7 +59,7 @@ def _of_rows(data: te.Tensor, logarithm: bool = False) -> te.Tensor:
         return join_parts(parts, by, name)
 
     def element(*at: Any) -> Any:
-        # Elements beyond the row add nothing to its sum, even if all others are minus infinity.
+        # The exponentials of elements beyond the row are 0, even if all others are minus infinity.
         return tirx.if_then_else(at[-1] < size, data(*at), tirx.const(-inf, "float32"))
 
     whole = data if size % _LANES == 0 else te.compute((*rows, vectors * _LANES), element, "whole")
@@ -63,7 +67,7 @@ def _of_rows(data: te.Tensor, logarithm: bool = False) -> te.Tensor:
     power = te.compute(whole.shape, lambda *at: elementary("exp", whole(*at) - greatest(*at[:-1])), "power")
     total = combined(power, te.sum, operator.add, "total")
     if logarithm:
-        # The two are not one sum: x less the greatest is exact where it counts.
+        # Subtracted one after the other: x less the maximum is exact where it matters.
         lost = te.compute(rows, lambda *at: elementary("log", total(*at)), "lost")
         return te.compute(data.shape, lambda *at: data(*at) - greatest(*at[:-1]) - lost(*at[:-1]), "log_softmax")
     factor = te.compute(rows, lambda *at: 1.0 / total(*at), "factor")
@@ -71,7 +75,7 @@ def _of_rows(data: te.Tensor, logarithm: bool = False) -> te.Tensor:
 
 
 def _across(data: te.Tensor, axis: int) -> te.Tensor:
-    """Return the softmax along short rows, or along another axis than the last."""
+    """Return the softmax along short rows, or along an axis other than the last."""
     shape = [number_of(extent) for extent in data.shape]
 
     def along(value: Callable[..., Any], reduce: Callable[..., Any], name: str) -> te.Tensor:
@@ -98,7 +102,7 @@ def join_parts(
     left: Callable[..., Any] | None = None,
     count: int = 0,
 ) -> te.Tensor:
-    """Return the parts of each row combined, by halves while these are vectors, and `count` elements from `left` on."""
+    """Return the combination of each row's parts, by halves while these are vectors, and of `count` elements `left`."""
     *rows, lanes = map(number_of, parts.shape)
     done = 0
     while lanes > LEAST_HALF:

@@ -1,7 +1,7 @@
 """Sorts and top-k, by integers in the order of the numbers: NaN is the greatest, as in NumPy.
 
-TVM (0.27) sorts by comparisons that are false of what is not a number, gave other elements in a wrong order, too, and calls
-its runtime for it. A C function sorts the integers (`tvmconv/lowering/native/operators/sorting.c`).
+TVM (0.27) sorts by comparisons that are false for NaN, which misplaced other elements, too, and calls its runtime. Here a C function
+sorts the integers (`tvmconv/lowering/native/operators/sorting.c`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _sort(keys: te.Tensor, axis: int, descending: bool, count: Any, dtype: str) 
     made = [*shape[:axis], numbers[-1], *shape[axis + 1 :]]
 
     def body(given: Any, written: Any) -> Any:
-        # All of 64 bits: TVM makes them so where an extent is, and WebAssembly's functions take what they are declared with.
+        # All are 64 bits, as free extents are: WebAssembly checks arguments against the function's declaration.
         sizes = [tirx.Cast("int64", each) for each in (*numbers, int(descending), 8 if dtype == "int64" else 4)]
         failed = tirx.call_extern("int32", FUNCTION, given[0].data, written[0].data, *sizes) != 0
         return tirx.IfThenElse(failed, tirx.Evaluate(tirx.tvm_throw_last_error()), None)
@@ -72,9 +72,11 @@ def _sort(keys: te.Tensor, axis: int, descending: bool, count: Any, dtype: str) 
 
 
 def _keys(data: te.Tensor) -> te.Tensor:
-    """Return an integer for each number; both zeros have the same."""
+    """Return an integer for each number, in the same order; both zeros have the same."""
     if not str(data.dtype).startswith(("float", "bfloat")):
-        return te.compute(data.shape, lambda *at: data(*at).astype("int64"), "keys", tag=topi.tag.ELEMWISE)
+        # Unsigned numbers of 64 bits are ordered like signed ones once the first bit is flipped.
+        flipped = tirx.const(-(2**63) if str(data.dtype) == "uint64" else 0, "int64")
+        return te.compute(data.shape, lambda *at: data(*at).astype("int64") ^ flipped, "keys", tag=topi.tag.ELEMWISE)
     number, integer = ("float64", "int64") if str(data.dtype) == "float64" else ("float32", "int32")
     magnitude = tirx.const(_MAGNITUDE[integer], integer)
 

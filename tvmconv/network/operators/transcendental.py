@@ -1,6 +1,6 @@
-"""Elementary functions by arithmetic on vectors (`tvmconv/lowering/common/elementary_arithmetic.py`), and powers by fixed numbers.
+"""Elementary functions by arithmetic on vectors (`tvmconv/lowering/common/elementary_arithmetic.py`), and powers by fixed exponents.
 
-TVM calls the C library's, a number at a time. Hyperbolic sines it does not compile, and near 0 its inverse of the hyperbolic tangent is 0.
+TVM calls the C library's, a number at a time. It does not compile hyperbolic sines, and near 0 its inverse hyperbolic tangent is 0.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from ..ir.free import dims_of
 from ..ir.graph import scalar
 from .elementwise import FLOATS, Legalize, broadcast, by_element
 
-# Powers by quarters up to this are roots and at most three products.
+# Powers whose exponents are multiples of 1/4 up to this one are roots and at most three products.
 _MOST_POWER = 4
-# Binary digits of the exponents of integers: of greater ones only 0, 1 and -1 do not overflow.
+# Binary digits of the exponents of integers: greater powers overflow for all bases but 0, 1 and -1.
 _DIGITS = 7
-# log(1 + e**x) of more differs from x by less than half of its last bit.
+# Least x from which log(1 + e**x) differs from x by less than half of its last bit.
 _MOST_CURVED = 17.0
 _OF_ONE = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "round", "sin", "sinh", "tan")  # fmt: skip
 
 
 def quarters(exponent: float | None) -> int | None:
-    """Return the quarters of an exponent that `power` computes; None: it does not."""
+    """Return an exponent in quarters; None if `power` does not compute it."""
     if exponent is None or not abs(exponent) <= _MOST_POWER or exponent * 4 != int(exponent * 4):
         return None
     return int(exponent * 4)
 
 
 def power(x: Any, quarters: int) -> Any:
-    """Return x to the power of a number of quarters."""
+    """Return x to the power of `quarters` / 4."""
     whole, part = divmod(abs(quarters), 4)
-    # As pow, of minus infinity and of -0 what it is of infinity and of 0, which their square roots are not.
+    # Like pow, and unlike square roots, the power of minus infinity is that of infinity, and of -0 that of 0.
     root = tirx.Select(x > _f32(-inf), te.sqrt(x), x * x)
     factors = [x * x] * (whole // 2) + [x] * (whole % 2) + [root] * (part // 2) + [te.sqrt(root)] * (part % 2)
     total = factors[0] if factors else _f32(1)
@@ -52,7 +52,7 @@ def _f32(value: float) -> Any:
 
 
 def _of_two(name: str) -> Legalize:
-    """Return how a function of two tensors that are broadcast is legalized; of other types, and of shapes that are not known, it is TVM's."""
+    """Return the legalization of a function of two broadcast tensors; TVM's for other types and unknown shapes."""
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         shapes = [dims_of(each.ty) for each in (*call.args, call)]
@@ -71,7 +71,7 @@ def _of_two(name: str) -> Legalize:
 
 
 def _whole_power(x: Any, exponent: Any) -> Any:
-    """Return a power of integers, by squares, which wraps as NumPy's; by a number below 0 what is left of a fraction."""
+    """Return a power of integers by repeated squares, which wrap; for negative exponents, the quotient rounded towards 0."""
     zero, one, last = (tirx.const(each, x.ty.dtype) for each in (0, 1, 2**_DIGITS - 2))
     by = tirx.min(exponent, last + (exponent & one))
     total, square = one, x
@@ -80,8 +80,10 @@ def _whole_power(x: Any, exponent: Any) -> Any:
         square = square * square
     if str(x.ty.dtype).startswith("uint"):
         return total
-    unit = tirx.Select(exponent & one > zero, x, one)
-    return tirx.Select(exponent < zero, tirx.Select(x * x > one, zero, tirx.Select(x.equal(zero), zero, unit)), total)
+    # Not by a square, which wraps to 0 for powers of 2.
+    is_unit = tirx.any(x.equal(one), x.equal(-one))
+    below = tirx.Select(is_unit, tirx.Select(exponent & one > zero, x, one), zero)
+    return tirx.Select(exponent < zero, below, total)
 
 
 def _power(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -92,7 +94,7 @@ def _power(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     shape = getattr(call.args[0].ty, "shape", None)
     if number is None:
         return _of_two("pow")(builder, call)
-    # LLVM turns pow by 2 into a product, which is fused with additions around it.
+    # LLVM turns a pow by 2 into a product, which it fuses with additions.
     if number == 8 or shape is None or len(shape) != call.ty.ndim:
         return call.op.get_attr("FLegalize")(builder, call)
     return by_element(lambda x: power(x, number), "power")(builder, call)
@@ -112,7 +114,7 @@ def _softplus(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         scaled = x if beta == 1 else x * _f32(beta)
         answer = elementary("softplus", scaled)
         answer = answer if beta == 1 else answer / _f32(beta)
-        # Of more than these it is x, rounded.
+        # Beyond `_MOST_CURVED` the result is x, rounded.
         return answer if threshold > _MOST_CURVED else tirx.Select(scaled > _f32(threshold), x, answer)
 
     return by_element(computed, "softplus")(builder, call)

@@ -1,4 +1,4 @@
-"""Operands of both readers, as TVM's block builder has them."""
+"""Operands that several readers emit with TVM's block builder."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..ir.number_table import number_table
 
 
 def end_block(builder: relax.BlockBuilder) -> None:
-    """End the block that an error left open, of which TVM would warn users."""
+    """End the block that an error left open, to avoid TVM's warning."""
     with suppress(Exception):  # where none is open
         builder._end_block()
 
 
 def as_tensor(builder: relax.BlockBuilder, value: Any, dtype: str) -> relax.Expr:
-    """Return a tensor in a type, or a number as one of no axes: it may be an expression of extents.
+    """Return a tensor in a type, or a number, which may be an expression of extents, as a tensor without axes.
 
     Raises
     ------
@@ -28,7 +28,7 @@ def as_tensor(builder: relax.BlockBuilder, value: Any, dtype: str) -> relax.Expr
         If it is a number that was not computed.
     """
     if value is None:
-        raise ValueError("a number of it is computed from extents, in a way that networks lack")
+        raise ValueError("one of its numbers is computed from extents in a way that networks do not support")
     if isinstance(value, (bool, int, float)):
         return relax.const(value, dtype)
     if isinstance(value, relax.Expr) and isinstance(value.ty, relax.TensorType):
@@ -37,7 +37,7 @@ def as_tensor(builder: relax.BlockBuilder, value: Any, dtype: str) -> relax.Expr
 
 
 def from_start(builder: relax.BlockBuilder, indices: relax.Expr, extent: Any) -> relax.Expr:
-    """Return indices that may count from the end of an axis as those from its start."""
+    """Return indices along an axis with negative ones, which count from the end, replaced."""
     if bounds_of(indices, builder.lookup_binding)[0] >= 0:
         return indices
     dtype = str(indices.ty.dtype)
@@ -49,7 +49,7 @@ def from_start(builder: relax.BlockBuilder, indices: relax.Expr, extent: Any) ->
 def where_within(
     builder: relax.BlockBuilder, place: relax.Expr, indices: Sequence[relax.Expr], extents: Sequence[Any]
 ) -> relax.Expr:
-    """Return places along joined axes, -1 where the index of one of them is beyond its own extent, which their sum may hide."""
+    """Return offsets along merged axes, -1 where an index is beyond its own axis, which the offset may not show."""
     dtype = str(place.ty.dtype)
     for index, extent in zip(indices, extents, strict=True):
         if is_within(bounds_of(index, builder.lookup_binding), 0, extent):
@@ -64,7 +64,7 @@ def where_within(
 def take_first_of_sort(
     builder: relax.BlockBuilder, data: relax.Expr, count: Any, axis: int, is_falling: bool
 ) -> tuple[relax.Expr, relax.Expr]:
-    """Return the first numbers of a sort, as many as calls give, and their places."""
+    """Return the first `count` numbers of a sort, an expression of extents, and their indices."""
     axis %= data.ty.ndim
     extent = (dims_of(data.ty) or ())[axis]
     count = simplify(tirx.min(count, tirx.const(0, "int64") + extent))
@@ -74,7 +74,7 @@ def take_first_of_sort(
 
 
 def write_extents_alike(builder: relax.BlockBuilder, operands: list[Any]) -> bool:
-    """Give operands that broadcast the same expressions of extents that are equal, which TVM cannot prove; return whether some differed."""
+    """Write equal extents of broadcast operands by the same expression, where TVM cannot prove them equal; return whether any changed."""
     differed, known = False, list[Any]()
     for at, each in enumerate(operands):
         dims = dims_of(getattr(each, "ty", None)) if isinstance(each, relax.Expr) else None

@@ -1,6 +1,6 @@
-"""Windows added to an image of free extents, each element the sum of those of the windows that cover it.
+"""Col2im for free extents: each element of an image is the sum of the elements of the windows that cover it.
 
-Of fixed extents readers write where each element goes, or a transposed convolution.
+For fixed extents readers write a scatter, or a transposed convolution.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class FoldedAxis(NamedTuple):
     step: int
 
     def span(self, extent: Any) -> Any:
-        """Return how far the first window can move along an axis of this extent and its pads."""
+        """Return how far the first window can move along a padded axis of this extent."""
         return extent + self.begin + self.end - self.dilation * (self.taps - 1) - 1
 
     def at(self, place: Any, tap: Any, extent: Any) -> tuple[Any, Any]:
-        """Return the window whose element of a tap is at a place, and whether there is one."""
+        """Return the window whose tap is at a place, and whether there is such a window."""
         begin = place + self.begin - tap * self.dilation
         is_one = tirx.all(begin >= 0, begin <= self.span(extent), tirx.floormod(begin, self.step) == 0)
         return tirx.floordiv(begin, self.step), is_one

@@ -1,4 +1,4 @@
-"""Integers of a network's quantizers, beside the numbers that they were to round."""
+"""Comparison of a network's quantized integers with the numbers that they round."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-# Greatest distance of an integer from the number that it rounds, in steps: half of one, and the error of f32 sums, absolute and for
-# each step of the largest sum. A filter's number that is one step off shows in sums of hundreds of products.
+# Greatest distance of an integer from the number that it rounds, in steps: half a step, and the error of f32 sums, absolute and per
+# step of the largest sum. A filter's number that is one step off is detected in sums of hundreds of products.
 _HALF, _SUM_ERROR = 0.5 + 2.0**-6, 2.0**-16
 
 
@@ -28,13 +28,13 @@ def describe_misrounding(
     Parameters
     ----------
     name, got
-        Of the tensor; its integers.
+        The tensor's name and integers.
     values
-        The numbers that they round.
+        The unquantized numbers.
     scale, zero
-        One for all, or one for each along `axis`; None: no zero point.
+        One for all, or one for each index along `axis`; None: no zero point.
     bounds
-        The least and the greatest step; None: those of the type.
+        The least and the greatest integer; None: those of the type.
     """
     if values.shape != got.shape:
         return [f"{name} has the shape {got.shape} instead of {values.shape}"]

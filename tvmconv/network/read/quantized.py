@@ -1,8 +1,8 @@
 """Quantized operators as sums of integers, which kernels compute exactly, with the rest in f32.
 
-Sums are convolutions or products of data less its zero point, in 16 bits, by a filter of integers; TVM's frontend has them as f32. What
-follows a QLinearConv is multiplied by one factor; a Conv or a product between DequantizeLinear and QuantizeLinear has the scales of
-both, and what follows stays as it is.
+Sums are convolutions or products of data less its zero point, in 16 bits, with a filter of integers; TVM's frontend computes them in f32.
+A QLinearConv multiplies its sums by one factor; a Conv or product between DequantizeLinear and QuantizeLinear by the scales of both,
+before the operators that follow.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from tvm import relax
 
 from ...problem import Problem
 from ..ir.constants import constant, static_shape
-from ..ir.operators import CONVOLUTIONS, TRANSPOSED
+from ..ir.operators import CONVOLUTIONS, SPATIAL, TRANSPOSED
 from ..ir.quantizers import EIGHT_BITS
 
 Emit = Callable[[relax.Expr], relax.Expr]
 Array = npt.NDArray[Any]
-_LAYOUTS = {1: "W", 2: "HW", 3: "DHW"}
-# Beside sums of 65,792 products of both types' extremes no bias has room; of fewer, a larger one is one of f32.
+# Room for a bias beside the sums in 32 bits, none beside 65,792 products of 255 and -128; a larger bias is added in f32.
 _MOST_BIAS = 2**24
 
 
@@ -34,9 +33,9 @@ class Quantized:
     Attributes
     ----------
     values
-        The tensor, of integers.
+        The tensor of integers.
     scale, zero
-        Fixed numbers, one or one along `axis`.
+        Fixed numbers: one, or one for each index along `axis`.
     """
 
     values: relax.Expr
@@ -51,7 +50,7 @@ class Quantized:
 
 
 def read_quantized(values: relax.Expr, scale: Any, zero: Any, axis: int = 1) -> Quantized | None:
-    """Return 8-bit integers with a fixed scale and zero point; None if they are others."""
+    """Return 8-bit integers with a fixed scale and zero point; None for other types, scales or zero points."""
     fixed = constant(scale)
     offset = np.zeros(1, np.int64) if zero is None else constant(zero)
     if fixed is None or offset is None or str(values.ty.dtype) not in EIGHT_BITS or str(fixed.dtype) != "float32":
@@ -64,7 +63,7 @@ def read_quantized(values: relax.Expr, scale: Any, zero: Any, axis: int = 1) -> 
 
 
 def find_dequantized(builder: relax.BlockBuilder, expr: Any) -> Quantized | None:
-    """Return the integers of a dequantized tensor; None if it is no such tensor."""
+    """Return the integers of a dequantized tensor; None for other tensors."""
     call = builder.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
     if not isinstance(call, relax.Call) or getattr(call.op, "name", "") != "relax.dequantize":
         return None
@@ -79,9 +78,9 @@ def convolve(
     weights: Quantized,
     windows: Mapping[str, Sequence[int]] | None = None,
 ) -> relax.Expr | None:
-    """Return the sums of a convolution channels first in 32 bits; None: they are no convolution of integers that kernels have.
+    """Return the sums of a convolution, channels first, in 32 bits; None if no kernel computes such integers.
 
-    `windows` are the strides, pads and dilations of a convolution of free extents, of which a Problem of some leaves out what these make none of.
+    `windows` are the strides, pads and dilations of a convolution of free extents: the Problem of an example omits those without effect.
     """
     array, transposed = weights.array, problem.op == "convolution_backprop_data"
     if array is None or data.zero.size != 1:
@@ -90,7 +89,7 @@ def convolve(
     filter_ = _less_zeros(array, weights.zero, weights.axis, outputs)
     if filter_ is None or (transposed and problem.groups > 1 and np.unique(weights.zero).size > 1):
         return None
-    letters = _LAYOUTS[problem.rank]
+    letters = SPATIAL[problem.rank]
     attributes = {
         "strides": list(problem.strides),
         "padding": [*problem.pads_begin, *problem.pads_end],
@@ -110,7 +109,7 @@ def convolve(
 
 
 def multiply(emit: Emit, data: Quantized, weights: Quantized) -> relax.Expr | None:
-    """Return the sums of a product with a fixed matrix in 32 bits; None: it is another."""
+    """Return the sums of a product with a fixed matrix in 32 bits; None for other operands, or sums that may overflow."""
     array = weights.array
     if array is None or array.ndim != 2 or data.zero.size != 1 or data.scale.size != 1:
         return None
@@ -121,7 +120,7 @@ def multiply(emit: Emit, data: Quantized, weights: Quantized) -> relax.Expr | No
 
 
 def multiply_data(emit: Emit, *factors: tuple[relax.Expr, relax.Expr | None]) -> relax.Expr | None:
-    """Return the sums of a product of two tensors in 32 bits, each less its zero point, which broadcasts; None: they may pass those."""
+    """Return the sums of a product of two tensors in 32 bits, each less its broadcast zero point; None if they may overflow."""
     shape = static_shape(factors[0][0].ty)
     whole = any(str(values.ty.dtype) not in EIGHT_BITS for values, _ in factors)
     if shape is None or whole or shape[-1] * 255 * 255 >= 2**31:
@@ -134,14 +133,14 @@ def multiply_data(emit: Emit, *factors: tuple[relax.Expr, relax.Expr | None]) ->
 
 
 def _centre(emit: Emit, data: Quantized) -> relax.Expr:
-    """Return data less its zero point, which padding is then 0 of."""
+    """Return data less its zero point, so that padding is 0."""
     values = emit(relax.op.astype(data.values, "int16"))
     zero = int(data.zero.item())
     return emit(relax.op.subtract(values, relax.const(zero, "int16"))) if zero else values
 
 
 def _less_zeros(array: Array, zeros: Array, axis: int, outputs: int) -> relax.Expr | None:
-    """Return a filter less its zero points, of 8 bits if it fits; None: they are of another axis than that of the outputs."""
+    """Return a filter less its zero points, in 8 bits if it fits; None if these are along another axis than the outputs."""
     if zeros.size > 1 and (axis != outputs or zeros.size != array.shape[axis]):
         return None
     shape = [-1 if at == axis and zeros.size > 1 else 1 for at in range(array.ndim)]
@@ -151,13 +150,13 @@ def _less_zeros(array: Array, zeros: Array, axis: int, outputs: int) -> relax.Ex
 
 
 def take_zero(emit: Emit, sums: relax.Expr, call: relax.Call, zero: relax.Expr) -> relax.Expr:
-    """Return the sums that a call gives of data as they are, less those of a zero point that is not fixed by its filter."""
+    """Return a call's sums of uncentred data, less those of a computed zero point with the filter."""
     filter_ = constant(call.args[1])
     assert filter_ is not None
     taps, places = filter_.astype(np.int64).sum(0 if filter_.ndim == 2 else 1), {}
     if filter_.ndim > 2 and not any(map(int, call.attrs.padding)):
         taps = taps.sum(tuple(range(1, taps.ndim))).reshape(1, -1, *[1] * (filter_.ndim - 2))
-    elif filter_.ndim > 2:  # padding is the zero point, so that taps there count for none
+    elif filter_.ndim > 2:  # padding is the zero point, so taps there do not count
         given, made, rank = static_shape(call.args[0].ty), static_shape(call.ty), filter_.ndim - 2
         assert given is not None and made is not None
         for axis in range(rank):
@@ -165,7 +164,7 @@ def take_zero(emit: Emit, sums: relax.Expr, call: relax.Call, zero: relax.Expr) 
                 int(each[axis]) for each in (call.attrs.strides, call.attrs.padding, call.attrs.dilation)
             )
             at = np.arange(made[2 + axis])[:, None] * stride - pad + dilation * np.arange(filter_.shape[2 + axis])
-            # Of an axis, all but some at its ends are alike.
+            # Windows differ only near the ends of an axis.
             inside, places[2 + axis] = np.unique((at >= 0) & (at < given[2 + axis]), axis=0, return_inverse=True)
             taps = np.tensordot(taps, inside, ([1], [1]))
         taps = taps[None]
@@ -178,7 +177,7 @@ def take_zero(emit: Emit, sums: relax.Expr, call: relax.Call, zero: relax.Expr) 
 
 
 def _may_pass(data: Quantized, filter_: relax.Expr, outputs: int) -> bool:
-    """Return whether sums of products with a filter, and a bias, may pass 32 bits."""
+    """Return whether sums of products with a filter, and a bias, may exceed 32 bits."""
     bounds, zero = np.iinfo(str(data.values.ty.dtype)), int(data.zero.item())
     array = np.abs(constant(filter_).astype(np.int64))  # type: ignore[union-attr]
     sums = array.sum(tuple(axis for axis in range(array.ndim) if axis != outputs))
@@ -188,7 +187,7 @@ def _may_pass(data: Quantized, filter_: relax.Expr, outputs: int) -> bool:
 def in_f32(
     emit: Emit, sums: relax.Expr, data: Quantized, weights: Quantized, bias: Array | None, axis: int
 ) -> relax.Expr | None:
-    """Return sums times both scales, with a bias of f32, channels along an axis; None: the bias has other numbers than they."""
+    """Return sums times both scales, with a bias of f32, channels along an axis; None if the bias has another number of channels."""
     outputs = int(sums.ty.shape[axis])
     factor = (data.scale.reshape(-1) * _scales(weights, outputs)).astype(np.float32)
     if bias is None:
@@ -202,31 +201,31 @@ def in_f32(
 
 
 def _scales(weights: Quantized, outputs: int) -> Array:
-    """Return the scale of each output channel, or one for all: of a transposed convolution's groups they are the same."""
+    """Return the scale of each output channel, or one for all; the groups of a transposed convolution share theirs."""
     scale = weights.scale.reshape(-1)
     return scale if scale.size in (1, outputs) else np.tile(scale, outputs // scale.size)
 
 
 def scale_sums(emit: Emit, sums: relax.Expr, factor: Array, axis: int) -> relax.Expr:
-    """Return sums in f32, each channel by its factor."""
+    """Return sums in f32, each channel times its factor."""
     values = emit(relax.op.astype(sums, "float32"))
     return emit(relax.op.multiply(values, _of_channels(factor.astype(np.float32), sums.ty.ndim, axis)))
 
 
 def with_bias(emit: Emit, sums: relax.Expr, bias: Array, axis: int) -> relax.Expr:
-    """Return numbers with a bias of their type."""
+    """Return sums plus a bias in their type."""
     return emit(relax.op.add(sums, _of_channels(bias.astype(str(sums.ty.dtype)), sums.ty.ndim, axis)))
 
 
 def _of_channels(vector: Array, rank: int, axis: int) -> relax.Expr:
-    """Return numbers of channels, or one for all, as a tensor that is broadcast."""
+    """Return a vector over channels, or one number for all, in a shape that broadcasts."""
     shape = [1] * rank
     shape[axis] = vector.size
     return relax.const(np.ascontiguousarray(vector.reshape(shape)))
 
 
 def _integer_bias(bias: Array, factor: Array) -> Array | None:
-    """Return an f32 bias as one of the integer sums, whose products with a factor it is; None if it is none."""
+    """Return an f32 bias as integers whose products with the factor are exactly the bias; None if there are none."""
     with np.errstate(all="ignore"):
         numbers = np.rint(bias.astype(np.float64) / factor.astype(np.float64))
         same = np.array_equal((numbers.astype(np.float32) * factor).astype(np.float32), bias)

@@ -13,7 +13,7 @@ from ..ir.free import dims_of
 from ..operators.recurrent import pack, recur
 
 Array = npt.NDArray[Any]
-# The gates of each kind that `recur` has.
+# Number of gates of each kind that `recur` supports.
 GATES = {"tanh": 1, "relu": 1, "gru": 3, "gru_linear": 3, "lstm": 4, "lstm_projected": 4, "lstm_rounded": 4}
 
 
@@ -36,17 +36,17 @@ def walk_steps(
     Parameters
     ----------
     kind
-        Of `KINDS`; gates come in ONNX's order.
+        A key of `GATES`; gates are in ONNX's order.
     product
-        Of all steps and the matrix of what comes, ``[steps, batch, gates * size]`` in f32 (:func:`multiply_steps`).
+        The product of all steps and the input's matrix, ``[steps, batch, gates * size]`` in f32 (:func:`multiply_steps`).
     matrices
-        Of the state, ``[gates * size, state]``, and of a projection, ``[state, size]``.
+        The state's matrix, ``[gates * size, state]``, and that of a projection, ``[state, size]``.
     biases
         The biases of the input's product and of the state's, ``[gates * size]``.
     states
         The first state and, of an LSTM, the first cell.
     backward
-        Whether the last step is the first.
+        Whether steps are computed from the last to the first.
     """
     emit: Callable[[relax.Expr], relax.Expr] = builder.emit
     before, after = biases

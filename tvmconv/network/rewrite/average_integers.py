@@ -11,25 +11,24 @@ from tvm import relax
 
 from ..ir.constants import static_shape
 from ..ir.moves import name_of
-from ..ir.operators import CONVOLUTIONS
+from ..ir.operators import CONVOLUTIONS, SPATIAL
 
 Emit = Callable[[relax.Expr], Any]
 # Scale, zero point and type of integers.
 Numbers = tuple[float, int, str]
 # Sums of this many integers of 8 bits are exact in 32 bits.
 _MOST_SUMMED = 2**31 // 255
-_LETTERS = {1: "W", 2: "HW", 3: "DHW"}
 
 
 def average(emit: Emit, call: relax.Call, data: Any, numbers: Numbers) -> relax.Expr | None:
-    """Return a mean or an average pool of the integers `data`, whose dequantized values it took; None if it is none, or its shapes are free."""
+    """Return a mean or average pool of dequantized `data` by sums of its integers; None for other operators and free extents."""
     shapes = static_shape(data.ty), static_shape(call.ty)
     if shapes[0] is None or shapes[1] is None or 0 in (*shapes[0], *shapes[1]):
         return None
     if name_of(call) == "relax.mean":
         return _mean(emit, call, data, numbers, prod(shapes[0]) // prod(shapes[1]))
     rank = len(shapes[0]) - 2
-    if name_of(call) == f"relax.nn.avg_pool{rank}d" and call.attrs.layout == f"NC{_LETTERS[rank]}":
+    if name_of(call) == f"relax.nn.avg_pool{rank}d" and call.attrs.layout == f"NC{SPATIAL[rank]}":
         return _pool(emit, call, data, numbers, shapes[0], shapes[1])
     return None
 
@@ -48,7 +47,7 @@ def _mean(emit: Emit, call: relax.Call, data: Any, numbers: Numbers, count: int)
 def _pool(
     emit: Emit, call: relax.Call, data: Any, numbers: Numbers, given: tuple[int, ...], made: tuple[int, ...]
 ) -> relax.Expr | None:
-    """Return a pool as a convolution by ones, group by group, each sum divided by how many numbers count."""
+    """Return a pool as a depthwise convolution by ones, each sum divided by the number of counted taps."""
     attrs, (scale, zero, _), channels, rank = call.attrs, numbers, given[1], len(given) - 2
     sizes, strides, dilations, pads = (
         list(map(int, each)) for each in (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding)
@@ -65,7 +64,7 @@ def _pool(
     values = emit(relax.op.astype(data, "int16"))
     if zero:
         values = emit(relax.op.subtract(values, relax.const(zero, "int16")))
-    layout = {"data_layout": f"NC{_LETTERS[rank]}", "kernel_layout": f"OI{_LETTERS[rank]}", "out_dtype": "int32"}
+    layout = {"data_layout": f"NC{SPATIAL[rank]}", "kernel_layout": f"OI{SPATIAL[rank]}", "out_dtype": "int32"}
     ones = relax.const(np.ones((channels, 1, *sizes), np.int8))
     sums = emit(CONVOLUTIONS[rank](values, ones, strides, pads, dilations, channels, **layout))
     if (counts == counts.flat[0]).all():

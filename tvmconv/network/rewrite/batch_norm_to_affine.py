@@ -1,4 +1,4 @@
-"""Batch normalizations that no kernel has, as maps: a product and a sum by fixed numbers for each channel."""
+"""Batch normalizations outside kernels as a product and a sum with fixed numbers for each channel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def replace_batch_norms(mod: tvm.IRModule) -> tvm.IRModule:
 @mutator
 class _Mapping(GraphMutator):
     def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
-        """Return the two operators of a batch normalization; for 16-bit types in f32."""
+        """Return a batch normalization as two operators; 16-bit types are computed in f32."""
         found = self._graph.normalization(item)
         if found is None:
             return super().visit_tuple_getitem_(item)

@@ -1,4 +1,4 @@
-"""Quantizers by channels as arithmetic: TVM's layouts move channels to another axis, and leave a quantizer the axis that it had."""
+"""Quantizers by channels as arithmetic: TVM's ConvertLayout moves channels to another axis, but keeps a quantizer's axis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Emit = Callable[[relax.Expr], Any]
 
 
 def expand_by_channels(emit: Emit, call: relax.Call) -> relax.Expr | None:
-    """Return a quantizer or dequantizer with several fixed scales or zero points as elementwise operators; None if it is another."""
+    """Return a quantizer or dequantizer with several fixed scales or zero points as elementwise operators; None for others."""
     scale, zero = (constant(each) for each in call.args[1:])
     data = call.args[0]
     if scale is None or zero is None or max(scale.size, zero.size) == 1 or constant(data) is not None:

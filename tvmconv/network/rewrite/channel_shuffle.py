@@ -1,9 +1,9 @@
 """Channel and pixel shuffles, which ConvertLayout would surround by transpositions: it keeps the layout of reshaped tensors.
 
-A shuffle of channels is a reshape that cuts their axis in two, the transposition of both, and a reshape back. Before layouts are
-changed such a row of operators becomes one that ConvertLayout moves to another axis, a slice of all channels, whose end beyond
-their number says how many groups there are; after, it is written out for the axis that it then has. `pixel_shuffles` has what
-stands for shuffles of pixels.
+A shuffle of channels is a reshape that splits their axis in two, a transposition of both, and a reshape back. Before layouts are
+changed, these operators become a mark that ConvertLayout moves to another axis: a slice of all channels, whose end exceeds their
+number by the number of groups. Afterwards the mark is written as a shuffle of its new axis. `pixel_shuffle.py` has the marks of pixel
+shuffles.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ _SLICE = "relax.strided_slice"
 
 
 def mark_shuffles(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module with slices, which have a layout, in place of shuffles, and without slices that take all."""
+    """Return a module with marks in place of shuffles, and without slices that select everything."""
     # ConvertLayout does not look through a variable that is bound to another.
     return tidy(each_function(mod, _Marking, with_bindings=True))
 
 
 def write_shuffles(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module that :func:`marked` returned with its shuffles written out."""
+    """Return a module with shuffles in place of the marks of :func:`mark_shuffles`."""
     return each_function(mod, lambda new, _: _Writing(new))
 
 
 @mutator
 class _Marking(GraphMutator):
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return a pixel shuffle as an operator with a layout."""
+        """Return the mark of a pixel shuffle."""
         found = pixel_shuffle(binding.var, self._graph)
         return None if found is None else marked_pixels(found, self.visit_expr(found.data))
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return a slice of all channels for the last operator of a shuffle, and the sliced tensor for a slice of all."""
+        """Return the mark for the last operator of a shuffle, and the data for a slice of everything."""
         if _groups(call) is not None:
             return self.visit_expr(call.args[0])
         graph, shape = self._graph, static_shape(call.ty)
@@ -60,7 +60,7 @@ class _Marking(GraphMutator):
 @mutator
 class _Writing(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return the operators of a shuffle for its mark; any other call as it is."""
+        """Return the operators of a shuffle for its mark; any other call unchanged."""
         call = self.visit_expr_post_order(call)
         found = _groups(call)
         if found is None:
@@ -75,7 +75,7 @@ class _Writing(PyExprMutator):  # type: ignore[misc]
 
 
 def _groups(call: Any) -> tuple[int, int] | None:
-    """Return the axis of a slice that takes all, and by how much its end is beyond that; None: it is another."""
+    """Return the axis of a slice of everything, and by how much its end exceeds the extent; None for other calls."""
     shape = None if call is None else static_shape(call.ty)
     if shape is None or getattr(call.op, "name", "") != _SLICE or static_shape(call.args[0].ty) != shape:
         return None

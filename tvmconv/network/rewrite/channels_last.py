@@ -17,7 +17,7 @@ from ..ir.operators import AVERAGE_POOLS, MAX_POOLS
 from ..ir.problem_of import NotCoveredError, is_convolution, problem_of
 from ..ir.quantizers import QUANTIZERS
 
-# Layouts that ConvertLayout is asked for, by the layout of the data; filters are packed whatever their layout.
+# Requested layouts of data and filters; kernels pack filters of any layout.
 _CHANNELS_LAST = {
     "relax.nn.conv1d": ["NWC", "OIW"],
     "relax.nn.conv2d": ["NHWC", "OIHW"],
@@ -28,14 +28,14 @@ _CHANNELS_LAST = {
 }
 
 
-# ConvertLayout puts transpositions around operators whose layouts TVM has not: these are element by element.
+# ConvertLayout transposes around operators without a layout rule: these elementwise ones get that of `exp`.
 _LAYOUTS = "FRelaxInferLayout"
 for _name in ("relax.nn.softplus", *QUANTIZERS, "relax.dequantize"):
     if (_operator := tvm.ir.Op.get(_name)).get_attr(_LAYOUTS) is None:
         _operator.set_attr(_LAYOUTS, tvm.ir.Op.get("relax.exp").get_attr(_LAYOUTS))
 
 
-# Operators with the layout of their first argument, whose arguments may be exchanged.
+# Commutative operators, to which ConvertLayout gives the layout of their first argument.
 _COMMUTATIVE = {f"relax.{name}" for name in ("add", "multiply", "maximum", "minimum")}
 
 _SPATIAL = "DHW"
@@ -43,7 +43,7 @@ _POOLS = {f"relax.nn.{name}_pool{rank}d" for name in ("avg", "max") for rank in 
 
 
 class LayoutError(TvmconvError):
-    """A network cannot be brought to NXC."""
+    """A network cannot be converted to NXC."""
 
 
 def channels_last(mod: tvm.IRModule) -> tvm.IRModule:
@@ -72,7 +72,7 @@ def _spatial_letters(call: relax.Call) -> list[str]:
 
 
 def _check_order(function: relax.Function) -> None:
-    """Raise LayoutError if an operator reads axes in another order and is none of those that `_Ordering` transposes."""
+    """Raise LayoutError if an operator reads its spatial axes out of order, unless `_Ordering` repairs it."""
     wrong = []
 
     def note(expr: Any) -> None:
@@ -89,14 +89,14 @@ def _check_order(function: relax.Function) -> None:
 
 
 def _is_resized_aside(call: relax.Call) -> bool:
-    """Return whether a call resizes a tensor whose layout is not an image's, for which TVM has no code."""
+    """Return whether a call resizes a tensor whose first axis is no batch, for which TVM has no code."""
     return getattr(call.op, "name", "").startswith("relax.image.resize") and not str(call.attrs.layout).startswith("N")
 
 
 def _layout_of(call: relax.Call) -> Mapping[str, list[str]]:
-    """Return the layout that ConvertLayout shall give a call: of convolutions that no kernel takes the one that they have.
+    """Return the layout requested for a call: convolutions that no kernel computes keep theirs.
 
-    Not asked for one it would give them that of their data, and TVM computes transposed ones in no other than its own.
+    Without a request ConvertLayout would give them that of their data, and TVM computes transposed ones in one layout only.
     """
     if not is_convolution(call):
         return {}
@@ -115,7 +115,7 @@ def _ask(call: relax.Call) -> Mapping[str, list[str]]:
 
 
 def _exchange(function: relax.Function) -> set[relax.Var]:
-    """Return the sums of a convolution's data and other data, on their way to a convolution, whose first argument is the other."""
+    """Return the commutative operators before a convolution whose second argument comes from a convolution, and the first does not."""
     values = Graph(function).values if isinstance(function.body, relax.SeqExpr) else {}
     changed = {variable for variable, value in values.items() if _is_changed(value)}
     laid_out, wanted = set(changed), {values[variable].args[0] for variable in changed}
@@ -136,12 +136,12 @@ def _exchange(function: relax.Function) -> set[relax.Var]:
 
 
 def _is_changed(value: Any) -> bool:
-    """Return whether a variable's value is a convolution that ConvertLayout brings to NXC."""
+    """Return whether a value is a convolution to be converted to NXC."""
     return isinstance(value, relax.Call) and is_convolution(value) and _layout_of(value) == _ask(value)
 
 
 def _follow(value: Any) -> list[relax.Var]:
-    """Return the variables that share a value's layout."""
+    """Return the arguments that share a value's layout."""
     if isinstance(value, relax.TupleGetItem):
         return [value.tuple_value]
     parts = value.fields if isinstance(value, relax.Tuple) else []
@@ -153,11 +153,11 @@ def _follow(value: Any) -> list[relax.Var]:
 
 @mutator
 class _Fixing(Rebinding):
-    """Gives operators the form that ConvertLayout brings to NXC.
+    """Gives operators the form that ConvertLayout can convert to NXC.
 
-    It keeps the layout of what is reshaped, and gives a sum that of its first argument: a convolution's is put there. Of ScatterND
-    it changes the layout of the data, but not the indices, so a reshape that changes nothing is put before one. It crashes at a
-    stack along a new last axis (``Index -1 out of bounds``), which is a concatenation.
+    It gives a sum the layout of its first argument, so a convolution's output becomes the first. Of ScatterND it changes the layout
+    of the data, but not the indices, so the data is reshaped to its own shape, which keeps its layout. It crashes at a stack along a
+    new last axis (``Index -1 out of bounds``), which becomes a concatenation.
     """
 
     def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
@@ -165,14 +165,14 @@ class _Fixing(Rebinding):
         self._exchanged = _exchange(function)
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return an operator with its arguments exchanged."""
+        """Return a commutative operator with its arguments exchanged; None for others."""
         if binding.var not in self._exchanged:
             return None
         call = binding.value
         return relax.Call(call.op, [*map(self.visit_expr, reversed(call.args))], call.attrs, call.ty_args)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return a call in the form that ConvertLayout takes."""
+        """Return a call in the form that ConvertLayout can convert."""
         call = self.visit_expr_post_order(call)
         name = getattr(call.op, "name", "")
         if name == "relax.scatter_nd" and static_shape(call.args[0].ty) is not None:
@@ -191,14 +191,14 @@ class _Fixing(Rebinding):
 
 @mutator
 class _Ordering(PyExprMutator):  # type: ignore[misc]
-    """Brings spatial axes of pools to their order.
+    """Sorts the spatial axes of pools.
 
-    Of a pool on data that had an axis put in, as those of one dimension are written, ConvertLayout makes the layout NWHC. Its numbers
-    are then of axes by their names, which operators' own code takes to be in order.
+    Pools of one dimension are written as two with an expanded axis, and ConvertLayout gives such a pool the layout NWHC. Its attributes
+    then name axes in that order, but TVM's code expects them sorted.
     """
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return a pool with its numbers in the order of its axes."""
+        """Return a pool with sorted spatial axes, and its attributes in their order."""
         call = self.visit_expr_post_order(call)
         letters = _spatial_letters(call)
         in_order = sorted(letters, key=_SPATIAL.index)

@@ -1,7 +1,7 @@
-"""Indices from data, checked before what reads or writes by them: an index beyond its axis is an IndexError, as in PyTorch and onnxruntime.
+"""Checks of indices from data before gathers and scatters: an index beyond its axis is an IndexError, as in PyTorch and onnxruntime.
 
-A C function copies them (`tvmconv/lowering/native/operators/indices.c`), so that the call ends before memory of others is read. What bounds
-itself, such as the places of a sort, clipped indices, and sums and products of such, is left as it is, and so fused.
+A C function checks and copies them (`tvmconv/lowering/native/operators/indices.c`), so the call ends before memory outside of the data is
+read. Indices with known bounds, such as those of a sort, clipped ones, and their sums and products, are not checked, and so are fused.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _BYTES = {"int32": 4, "int64": 8}
 
 
 def check_indices(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module whose gathers and scatters have checked indices, but where these are bounded by what they are made of."""
+    """Return a module whose gathers and scatters have checked indices, except where these are known to be within bounds."""
     return each_function(mod, _Checked, with_bindings=True)
 
 
 @mutator
 class _Checked(GraphMutator):
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return a gather or scatter by checked indices; None: these are bounded, or it is another operator."""
+        """Return a gather or scatter with checked indices; None if these are within bounds, or for other operators."""
         call = self._graph.call(binding.var)
         axes = _axes(call) if call is not None else None
         if call is None or axes is None or str(call.args[1].ty.dtype) not in _BYTES:
@@ -56,7 +56,7 @@ class _Checked(GraphMutator):
 
 
 def _axes(call: relax.Call) -> list[tuple[Any, Any]] | None:
-    """Return from what number on, and up to which, the indices of an operator lie, of each axis in a row of them; None: it has none."""
+    """Return the range of an operator's indices along each indexed axis, begin and end; None if it has no indices to check."""
     name, dims = call.op.name, dims_of(call.args[0].ty) if call.args else None
     if dims is None or not all(dims_of(each.ty) is not None for each in call.args[:2]):
         return None
@@ -74,9 +74,9 @@ def _axes(call: relax.Call) -> list[tuple[Any, Any]] | None:
 
 
 def _type_of(call: relax.Call) -> str:
-    """Return the type of checked indices, which places in the data as one row fit, too: narrower ones are read in less time."""
+    """Return the type of checked indices: 32 bits, which are read faster, if they hold all offsets in the data."""
     dtype, shape = str(call.args[1].ty.dtype), static_shape(call.args[0].ty)
-    is_fixed = call.op.name == "relax.gather_nd" or shape is None  # TVM gives the former 64 bits
+    is_fixed = call.op.name == "relax.gather_nd" or shape is None  # TVM requires 64 bits for gather_nd
     return dtype if is_fixed or prod(shape or ()) > LARGEST else "int32"
 
 

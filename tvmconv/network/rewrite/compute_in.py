@@ -16,19 +16,18 @@ from ...errors import InputError
 from ..ir.constants import constant
 from ..ir.graph import MAIN
 from ..ir.mutator import tidy
+from ..ir.operators import FUNCTION_CALLS
 from ..ir.quantizers import QUANTIZERS
 from ..options import DTYPES
 
 _FLOATS = {ROWS[name].numpy for name in DTYPES} | {"float64"}
-# Calls of functions that are given.
-_CALLS = {f"relax.{name}" for name in ("call_tir", "call_dps_packed", "call_pure_packed", "call_tir_with_grad")}
 _INTEGERS = {*QUANTIZERS, "relax.dequantize"}
 
 
 def compute_in(mod: tvm.IRModule, dtype: str) -> tvm.IRModule:
     """Return a module with all floating-point numbers in one type.
 
-    Operators that TVM or other passes gave as functions compute in the type that they were written in.
+    Calls of functions compute in the types that the functions were written for.
 
     Raises
     ------
@@ -57,7 +56,7 @@ class _Typing(PyExprMutator):  # type: ignore[misc]
         self._dtype = dtype
 
     def convert(self, function: relax.Function) -> relax.Function:
-        """Return a function whose parameters, and all values computed from them, have the type."""
+        """Return a function with its parameters, and all values computed from them, in the type."""
         params = []
         for each in function.params:
             made = relax.Var(each.name, self._typed(each.ty))
@@ -74,18 +73,18 @@ class _Typing(PyExprMutator):  # type: ignore[misc]
         return relax.TensorType(type_.shape, self._dtype)  # networks have no tensors of unknown shapes
 
     def visit_generic_const_(self, expr: Any) -> relax.Expr:
-        """Return a constant in the type; numbers beyond its range become its greatest."""
+        """Return a constant in the type; finite numbers beyond its range become its greatest."""
         array = constant(expr)
         if array is None or str(array.dtype) not in _FLOATS:
             return expr
         return relax.const(_round_to(array, self._dtype), self._dtype)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return an operator that takes and gives the type."""
+        """Return an operator with operands and results in the type."""
         args = [self.visit_expr(arg) for arg in call.args]
         if call.op.name == "relax.astype":
             return relax.op.astype(args[0], self._typed(call.ty).dtype)
-        if call.op.name in _CALLS:
+        if call.op.name in FUNCTION_CALLS:
             args = [self._as_before(*each) for each in zip(args, call.args, strict=True)]
         made = self.builder_.normalize(relax.Call(call.op, args, call.attrs, call.ty_args))
         if isinstance(made.ty, TupleType):
@@ -95,7 +94,7 @@ class _Typing(PyExprMutator):  # type: ignore[misc]
         return self._cast(made, self._typed(made.ty))
 
     def _as_before(self, arg: relax.Expr, before: relax.Expr) -> relax.Expr:
-        """Return a function's arguments in the types that it was written for."""
+        """Return an argument of a function in the type that it was written for."""
         if isinstance(before, relax.Tuple):
             return relax.Tuple([self._as_before(*each) for each in zip(arg.fields, before.fields, strict=True)])
         return self._cast(arg, before.ty) if hasattr(before.ty, "dtype") else arg
@@ -107,7 +106,7 @@ class _Typing(PyExprMutator):  # type: ignore[misc]
 
 
 def _round_to(array: Any, dtype: str) -> Any:
-    """Return numbers in a type; finite ones that pass its range as the greatest."""
+    """Return numbers in a type, finite ones clipped to its range."""
     kind = np.dtype(dtype)
     greatest = float(ml_dtypes.finfo(kind).max)
     bounded = np.where(np.isfinite(array), np.clip(array, -greatest, greatest), array)

@@ -1,9 +1,9 @@
-"""Fuse the several operators that frontends and onnxruntime write into the one that they stand for.
+"""Fuse patterns of several operators, as frontends and onnxruntime write them, into one operator.
 
-onnxruntime makes Gemm, of two axes, of a product and the addition after it, with a reshape before and one behind, which would
-end what a kernel computes after its product. TVM's ONNX frontend writes a normalization of instances by its formula, and
-PyTorch's exporter one of groups as one of instances between reshapes; older ones write that of layers by its formula, too.
-torch.export makes a product of a batch, whose matrices are all the same, of a Linear on what is transposed.
+onnxruntime fuses a product and an addition into a two-dimensional Gemm between reshapes, which would end a kernel's epilogue. TVM's
+ONNX frontend writes an instance normalization by its formula, and PyTorch's exporter a group normalization as one of instances between
+reshapes; older exporters write layer normalizations by their formula, too. torch.export writes a Linear on a transposed tensor as a
+product of a batch by repetitions of one matrix.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 
 
 def fuse(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a simplified module with one operator in place of patterns of several."""
+    """Return a simplified module with one operator in place of each pattern."""
     return tidy(each_function(mod, _PatternFusing, with_bindings=True))
 
 
@@ -34,19 +34,19 @@ class _PatternFusing(GraphMutator):
     def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
         super().__init__(mod, function)
         found = (find_normalization(variable, self._graph) for variable in self._graph.values)
-        # Centered values are normalized by their root mean square, too: the first match takes off the mean.
+        # Centered values also match a normalization by their root mean square: the first match includes the mean.
         rows = {
             each.output: each for each in reversed(list(found)) if each is not None and not self._is_instances(each)
         }
         self._rows = {self._scaled(each)[0]: each for each in rows.values()}
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return the operator of a normalization by its formula."""
+        """Return the operator for the formula of a normalization; None for other values."""
         found = self._rows.get(binding.var)
         return None if found is None else self._of_rows(found)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return the operator that a call is the last of; or the call."""
+        """Return the operator for a pattern that a call ends; any other call unchanged."""
         name, shape, made = getattr(call.op, "name", ""), self._graph.shape(call), None
         if name == "relax.reshape" and shape is not None:
             made = self._product(call.args[0], shape)
@@ -60,15 +60,15 @@ class _PatternFusing(GraphMutator):
         return super().visit_call_(call) if made is None else made
 
     def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
-        """Return the greatest elements along an axis, which PyTorch's frontend sorts for, by a maximum."""
+        """Return the values of a top-k of one element as a maximum; a minimum would be NaN where a sort has NaN last."""
         call = self._graph.call(item.tuple_value, "relax.topk")
-        if call is None or item.index or int(call.attrs.k) != 1 or str(call.attrs.ret_type) != "both":
+        is_one = call is not None and int(call.attrs.k) == 1 and str(call.attrs.ret_type) == "both"
+        if call is None or not is_one or item.index or not call.attrs.largest:
             return super().visit_tuple_getitem_(item)
-        reduce = relax.op.max if call.attrs.largest else relax.op.min
-        return reduce(self.visit_expr(call.args[0]), int(call.attrs.axis) % call.args[0].ty.ndim, keepdims=True)
+        return relax.op.max(self.visit_expr(call.args[0]), int(call.attrs.axis) % call.args[0].ty.ndim, keepdims=True)
 
     def _product(self, variable: Any, shape: Shape) -> relax.Expr | None:
-        """Return a product of flattened rows, and a vector added to it, in `shape`: that of its rows before."""
+        """Return a product of flattened rows, perhaps with a vector added, as one of the rows in their `shape`; None for others."""
         call = self._graph.call(variable)
         if call is None or len(self._graph.readers(variable)) != 1:
             return None
@@ -84,7 +84,7 @@ class _PatternFusing(GraphMutator):
         return relax.op.matmul(self.visit_expr(rows.args[0]), self.visit_expr(call.args[1]))
 
     def _by_matrix(self, call: relax.Call, shape: Shape) -> relax.Expr | None:
-        """Return a product by one fixed matrix for that of each of a batch by the same."""
+        """Return a product by one fixed matrix for one by a batch of its repetitions; None for others."""
         repeated = self._graph.call(call.args[1], "relax.broadcast_to")
         array = None if repeated is None else self._graph.array(repeated.args[0])
         rows = self._graph.shape(call.args[0])
@@ -96,7 +96,7 @@ class _PatternFusing(GraphMutator):
         return relax.op.matmul(self.visit_expr(call.args[0]), matrix)
 
     def _of_rows(self, found: RowsNormalization) -> relax.Expr:
-        """Return the operator of a normalization of rows, along the rows' axis in the result."""
+        """Return the operator of a normalization of rows, with its axes in the order of the result."""
         rank, extent, dtype = len(found.order), int(found.data.ty.shape[found.axis]), str(found.data.ty.dtype)
         _, scale, shift = self._scaled(found)
         data, axis = self.visit_expr(found.data), found.order.index(found.axis)
@@ -110,7 +110,7 @@ class _PatternFusing(GraphMutator):
         return relax.op.nn.layer_norm(data, factors, shifts, axis, found.epsilon, **used)
 
     def _scaled(self, found: RowsNormalization) -> tuple[relax.Var, Any, Any]:
-        """Return the last variable of a normalization, and the fixed numbers that multiply its rows, and are added."""
+        """Return the last variable of a normalization, and the fixed scale and shift of its rows."""
         last: relax.Var = found.output
         vectors: list[Any] = []
         for name in ("relax.multiply", "relax.add")[: 1 + found.takes_mean]:
@@ -119,7 +119,7 @@ class _PatternFusing(GraphMutator):
         return last, *[*vectors, None][:2]
 
     def _by_element(self, variable: relax.Var, found: RowsNormalization, name: str) -> tuple[relax.Var | None, Any]:
-        """Return the one reader of rows that multiplies their elements by fixed numbers, or adds these."""
+        """Return the only reader of rows, if it multiplies their elements by fixed numbers, or adds these, and the numbers."""
         readers = self._graph.readers(variable)
         call = self._graph.call(readers[0], name) if len(readers) == 1 else None
         if call is None or self._graph.shape(call) != self._graph.shape(variable):
@@ -130,17 +130,17 @@ class _PatternFusing(GraphMutator):
         return (None, None) if vector is None else (readers[0], vector)
 
     def _of_instances(self, call: relax.Call, shape: Shape) -> relax.Expr | None:
-        """Return a normalization of instances for its formula, without factors."""
+        """Return an instance normalization for its formula, without scales."""
         found = None if len(shape) < 2 or isinstance(shape[1], StandIn) else self._normalized(call, shape)
         return None if found is None else self._normalization(*found, shape, None)
 
     def _is_instances(self, found: RowsNormalization) -> bool:
-        """Return whether a normalization of rows is the frontend's formula for instances, with three axes."""
+        """Return whether a normalization of rows is the frontend's formula for instances of one spatial axis."""
         call, shape = self._graph.call(found.output, "relax.divide"), self._graph.shape(found.output)
         return call is not None and shape is not None and self._normalized(call, shape) is not None
 
     def _of_groups(self, call: relax.Call, shape: Shape) -> relax.Expr | None:
-        """Return a normalization of groups for one of instances between reshapes, without factors."""
+        """Return a group normalization for one of instances between reshapes, without scales."""
         inner = self._graph.call(call.args[0])
         for name, neutral in (("relax.add", 0), ("relax.multiply", 1)):
             if inner is not None and inner.op.name == name:

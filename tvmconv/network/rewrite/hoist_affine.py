@@ -1,8 +1,7 @@
-"""Move operators that act on each channel by itself up to the convolution or product that computes the channels.
+"""Move per-channel operators up to the convolution or product that computes the channels.
 
-A batch normalization, or an operator on a fixed number for each channel, that follows a Linear behind a reshape, or several
-convolutions behind their concatenation, acts on the same numbers before that, where it is folded into filters. So does one
-behind a transpose.
+A batch normalization, or an operator with a fixed number for each channel, may follow a Linear behind a reshape or transposition, or
+several convolutions behind their concatenation. Moved before these, it is folded into filters.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ class _Scaling:
     Attributes
     ----------
     vectors
-        Its numbers, each of as many as there are channels.
+        Vectors of numbers, one for each channel.
     apply
-        Returns it of other data, the axis of its channels there, and its numbers for them.
+        Applies the operator to other data, given the axis of the channels there, and their vectors.
     """
 
     data: relax.Var
@@ -53,7 +52,7 @@ class _Scaling:
 def hoist(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module whose scales and shifts by channel directly follow the operators that compute the channels, where that is possible.
 
-    Reshapes that were around them, and follow each other now, are one, or none.
+    Reshapes around them that now follow each other are merged.
     """
     return collapse(tidy(each_function(mod, _Hoisting, with_bindings=True)))
 
@@ -61,14 +60,14 @@ def hoist(mod: tvm.IRModule) -> tvm.IRModule:
 @mutator
 class _Hoisting(GraphMutator):
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return a scaled value as the same operators on the scaled values before."""
+        """Return a scaled value with its scaling moved to the convolutions or products before; None if that is impossible."""
         found = self._scaling(binding.var)
         if found is None or self._computes(found.data, found.axis) or not self._reaches(found.data, found.axis):
             return None
         return self._moved(found, found.data, found.axis, found.vectors)
 
     def _scaling(self, variable: relax.Var) -> _Scaling | None:
-        """Return the operator on channels that a variable is bound to."""
+        """Return the per-channel operator that a variable is bound to; None for others."""
         value = self._graph.values.get(variable)
         if isinstance(value, relax.TupleGetItem):
             return self._normalization(value)
@@ -93,7 +92,7 @@ class _Hoisting(GraphMutator):
         return _Scaling(found.data, found.axis, found.numbers, _batch_norm(call))
 
     def _computes(self, variable: relax.Var, axis: int) -> bool:
-        """Return whether a variable's channels are computed right before, by a convolution or product and its scaling."""
+        """Return whether a convolution or product, perhaps with scalings, computes a variable's channels directly."""
         call, found = self._graph.call(variable), self._scaling(variable)
         if call is not None and (is_convolution(call) or is_product(call)):
             channels = call.ty.ndim - 1 if is_product(call) else 1
@@ -116,7 +115,7 @@ class _Hoisting(GraphMutator):
         return len(self._graph.readers(variable)) == 1
 
     def _before(self, variable: relax.Var, axis: int) -> list[tuple[Any, int, Callable[[Array], Array]]]:
-        """Return a moving operator's data, the axis there, and its share of the numbers by channel."""
+        """Return the operands of a move, each with the axis of the channels there, and a function that selects their numbers."""
         call = self._graph.call(variable)
         shape = None if call is None else static_shape(call.ty)
         if call is None or shape is None:
@@ -145,7 +144,7 @@ class _Hoisting(GraphMutator):
         return parts
 
     def _moved(self, found: _Scaling, variable: relax.Var, axis: int, vectors: tuple[Array, ...]) -> relax.Expr:
-        """Return a variable's value, the operator moved into it."""
+        """Return a variable's value with the operator moved into it."""
         if self._computes(variable, axis):
             return found.apply(self.visit_expr(variable), axis, vectors)
         call = self._graph.call(variable)
@@ -159,14 +158,14 @@ class _Hoisting(GraphMutator):
 
 
 def _reshape(data: Any, shape: Shape, axis: int) -> list[tuple[Any, int, Callable[[Array], Array]]]:
-    """Return the axis of the reshaped tensor's operand that has the channels of `axis`, perhaps among others."""
+    """Return the operand of a reshape with the axis that contains the channels of `axis`, perhaps repeated; else nothing."""
     before = static_shape(data.ty)
     channels, outer = shape[axis], prod(shape[:axis])
     if before is None:
         return []
     for at, extent in enumerate(before):
         blocks, rest = divmod(outer, prod(before[:at]))
-        # The axis counts blocks of channels, each of as many neighbours as are left.
+        # The axis consists of blocks of all channels, each channel repeated for the remaining elements.
         if not rest and blocks and not extent % (blocks * channels):
             return [(data, at, partial(_spread, near=extent // (blocks * channels), blocks=blocks))]
     return []
@@ -181,7 +180,7 @@ def _spread(vector: Array, near: int, blocks: int) -> Array:
 
 
 def _binary(call: relax.Call, place: int) -> Callable[[relax.Expr, int, tuple[Array, ...]], relax.Expr]:
-    """Return how to apply an operator on two tensors, the data in the given place."""
+    """Return the application of an operator on two tensors, with the data at position `place`."""
 
     def apply(data: relax.Expr, axis: int, vectors: tuple[Array, ...]) -> relax.Expr:
         numbers = vectors[0].reshape(-1, *[1] * (data.ty.ndim - 1 - axis))
@@ -192,7 +191,7 @@ def _binary(call: relax.Call, place: int) -> Callable[[relax.Expr, int, tuple[Ar
 
 
 def _batch_norm(call: relax.Call) -> Callable[[relax.Expr, int, tuple[Array, ...]], relax.Expr]:
-    """Return how to apply a batch normalization."""
+    """Return the application of a batch normalization."""
     fields = call.ty.fields if isinstance(call.ty, TupleType) else []
     dtype = str(fields[0].dtype)
 

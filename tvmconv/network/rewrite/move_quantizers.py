@@ -1,8 +1,8 @@
 """Moves, maximum pools and means of dequantized data, in 8 bits.
 
-Models quantize what each operator gives. A move of numbers, or the greatest of some, is the same before as after they are dequantized
-by one scale: so what is dequantized is moved first, and what is quantized by the scale that it had stays as it is. A quantizer goes up
-through moves that make no more of less, to the kernel whose rounding it is. Means are those of sums of integers.
+Models quantize the result of each operator. Moves and maximum pools commute with a dequantization by one scale, so integers are moved
+before they are dequantized, and a quantization by the same scale then cancels. Quantizers are moved up through moves that do not shrink
+data, to the kernel that rounds. Means become sums of integers.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from ..ir.constants import constant, static_shape
 from ..ir.graph import scalar
 from ..ir.moves import RESHAPES, name_of
 from ..ir.mutator import GraphMutator, each_function, tidy
-from ..ir.quantizers import QUANTIZERS, is_quantizer, quantize
+from ..ir.quantizers import EIGHT_BITS, QUANTIZERS, is_quantizer, quantize
 from .average_integers import Numbers, average
 from .channel_quantizers import expand_by_channels
 
 _DEQUANTIZE = "relax.dequantize"
-_EIGHT_BITS = ("uint8", "int8")
-# Operators that move their first argument, or all tensors of it.
+# Operators that move elements of their first argument, or of all tensors in it.
 _MOVES = (
     *RESHAPES,
     *(
@@ -38,7 +37,7 @@ _GREATEST = tuple(f"relax.nn.max_pool{rank}d" for rank in (1, 2, 3))
 
 
 def move_quantizers(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module that moves integers before they are dequantized."""
+    """Return a module whose moves between quantizers are of integers."""
     return tidy(each_function(tidy(each_function(mod, _Moving, with_bindings=True)), _Lifting, with_bindings=True))
 
 
@@ -47,13 +46,13 @@ class _OfIntegers(GraphMutator):
         return self.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
 
     def _dequantized(self, expr: Any) -> tuple[Any, Numbers] | None:
-        """Return integers that are dequantized by one scale, and their numbers; None: they are others."""
+        """Return the integers of data dequantized by one scale, and their numbers; None for other data."""
         call = self._binding(expr)
         numbers = _numbers(call) if name_of(call) == _DEQUANTIZE else None
         return None if numbers is None or str(call.ty.dtype) != "float32" else (call.args[0], numbers)
 
     def _quantize(self, values: Any, quantizer: relax.Call) -> relax.Expr:
-        """Return f32 as integers, as a quantizer of one scale rounds: those that it is dequantized of, if they are by the same numbers."""
+        """Return f32 quantized by one scale: the integers that it was dequantized from, perhaps bounded, if scale and zero point match."""
         numbers = _numbers(quantizer)
         assert numbers is not None
         integers = self._bounded(values, numbers, QUANTIZERS[name_of(quantizer)])
@@ -62,7 +61,7 @@ class _OfIntegers(GraphMutator):
         return quantize(name_of(quantizer), values, *_constants(numbers), 0, numbers[2])
 
     def _bounded(self, values: Any, numbers: Numbers, step: str) -> Any:
-        """Return bounds of f32 on dequantized values as bounds of the integers; None if the operand is another."""
+        """Return bounds on dequantized values as bounds on their integers; None for other operands."""
         found, call = self._dequantized(values), self._binding(values)
         if found is not None:
             return found[0] if found[1] == numbers else None
@@ -84,10 +83,10 @@ class _OfIntegers(GraphMutator):
 
 @mutator
 class _Moving(_OfIntegers):
-    """Rewriter that puts moves before dequantizers."""
+    """Moves dequantizers down, below moves."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return an operator on dequantized data as the dequantized result of integers; any other call as it is."""
+        """Return an operator on dequantized data as the dequantized result of integers; any other call unchanged."""
         call = self.visit_expr_post_order(call)
         name = name_of(call)
         if is_quantizer(call) and _numbers(call) is not None:
@@ -109,7 +108,7 @@ class _Moving(_OfIntegers):
         return call if averaged is None else averaged
 
     def visit_tuple_getitem_(self, item: relax.TupleGetItem) -> relax.Expr:
-        """Return a part of dequantized data as the dequantized part."""
+        """Return a part of a split of dequantized data as the dequantized part of its integers."""
         item = self.visit_expr_post_order(item)
         call = self._binding(item.tuple_value)
         found = self._dequantized(call.args[0]) if name_of(call) == "relax.split" else None
@@ -132,17 +131,17 @@ class _Moving(_OfIntegers):
 
 @mutator
 class _Lifting(_OfIntegers):
-    """Quantizers above moves."""
+    """Moves quantizers up, above moves."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return a quantized move as the move of quantized data; any other call as it is."""
+        """Return a quantized move as the move of quantized data; any other call unchanged."""
         given = call.args[0] if call.args else None
         call = self.visit_expr_post_order(call)
         is_of_one = is_quantizer(call) and _numbers(call) is not None
         return self._lifted(given, call.args[0], call) if is_of_one else call
 
     def _lifted(self, before: Any, values: Any, quantizer: relax.Call) -> relax.Expr:
-        """Return f32 as integers; `before` is the variable that it was in the function that is rewritten."""
+        """Return quantized f32; `before` is the variable of `values` in the original function."""
         move, old = self._binding(values), self._graph.call(before) if isinstance(before, relax.Var) else None
         emit = self.builder_.emit
         readers = self._graph.readers(before) if isinstance(before, relax.Var) else []
@@ -159,10 +158,10 @@ class _Lifting(_OfIntegers):
 
 
 def _numbers(call: relax.Call) -> Numbers | None:
-    """Return the scale, zero point and type of integers of a quantizer or dequantizer; None if it has several."""
+    """Return the scale, zero point and integer type of a quantizer or dequantizer; None if these are several, or not fixed."""
     scale, zero = (scalar(constant(each)) for each in call.args[1:])
     dtype = str(call.ty.dtype if is_quantizer(call) else call.args[0].ty.dtype)
-    return None if scale is None or zero is None or dtype not in _EIGHT_BITS else (scale, int(zero), dtype)
+    return None if scale is None or zero is None or dtype not in EIGHT_BITS else (scale, int(zero), dtype)
 
 
 def _constants(numbers: Numbers) -> tuple[relax.Expr, relax.Expr]:
@@ -171,12 +170,12 @@ def _constants(numbers: Numbers) -> tuple[relax.Expr, relax.Expr]:
 
 
 def _is_nearest(call: Any) -> bool:
-    """Return whether a call resizes by the nearest numbers."""
+    """Return whether a call resizes to the nearest elements."""
     return name_of(call) == "relax.image.resize2d" and call.attrs.method == "nearest_neighbor"
 
 
 def _keeps_size(call: relax.Call) -> bool:
-    """Return whether an operator's result is at least as large as its operand, so that rounding before it is no more work."""
+    """Return whether an operator's result is at least as large as its operands, so that rounding these is no more work."""
     made = static_shape(call.ty)
     taken = [static_shape(each.ty) for each in call.args if isinstance(each.ty, relax.TensorType)]
     return made is not None and all(each is not None and prod(each) <= prod(made) for each in taken)

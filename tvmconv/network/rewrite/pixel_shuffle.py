@@ -1,8 +1,8 @@
 """Pixel shuffles: channels that become pixels, which frontends write as a reshape, a transposition and a reshape.
 
-ConvertLayout would transpose all of it twice, as it keeps the layout of what is reshaped. A transposed convolution of a filter of
-zeros and ones computes the same, and has a layout: :func:`marked_pixels` puts one there before layouts are changed, and :func:`moved_pixels`
-returns after that what moves the pixels, once.
+ConvertLayout would transpose the data twice, as it keeps the layout of reshaped tensors. A transposed convolution with a filter of
+zeros and ones computes the same, and has a layout: :func:`marked_pixels` writes one as a mark before layouts are changed, and
+:func:`moved_pixels` replaces it by a reshape, one transposition and a reshape.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..ir.operators import TRANSPOSED
 from ..ir.problem_of import DTYPES, is_convolution
 
 Order = npt.NDArray[np.int64]
-# Numbers of a mark's filter: a shuffle of more channels is left as it is.
+# The most elements of a mark's filter; larger shuffles are not marked.
 _MOST = 2**22
 
 
@@ -33,7 +33,7 @@ class PixelShuffle:
     Attributes
     ----------
     order
-        For each channel, and each place along each axis of the pixels that one becomes, the channel of the data.
+        The data's channel for each channel of the result, and each position in the block of pixels that a pixel becomes.
     """
 
     data: Any
@@ -41,7 +41,7 @@ class PixelShuffle:
 
 
 def pixel_shuffle(variable: Any, graph: Graph) -> PixelShuffle | None:
-    """Return the pixel shuffle that a variable is bound to, its channels second; None: it is something else."""
+    """Return the pixel shuffle, with channels as the second axis, that a variable is bound to; None for anything else."""
     made, moved = graph.call(variable, "relax.reshape"), static_shape(variable.ty)
     axes = None if made is None else graph.call(made.args[0], "relax.permute_dims")
     cut = None if axes is None else graph.call(axes.args[0], "relax.reshape")
@@ -65,10 +65,10 @@ def pixel_shuffle(variable: Any, graph: Graph) -> PixelShuffle | None:
 
 
 def marked_pixels(shuffle: PixelShuffle, data: Any) -> Any:
-    """Return a transposed convolution of data that is the same; None: its type has none, or its filter would be too large."""
+    """Return the mark of a shuffle, a transposed convolution of data; None if its type has none, or the filter would be too large."""
     order, dtype = shuffle.order, str(data.ty.dtype)
     channels, *factors = order.shape
-    # By groups, where each channel is made of neighbours.
+    # In groups, if the pixels of a channel come from contiguous channels.
     groups = channels if (order == np.arange(order.size).reshape(order.shape)).all() else 1
     if dtype not in DTYPES or order.size * channels // groups * order.size // channels > _MOST:
         return None
@@ -80,12 +80,12 @@ def marked_pixels(shuffle: PixelShuffle, data: Any) -> Any:
 
 
 def moved_pixels(call: relax.Call, emit: Callable[[Any], Any]) -> Any:
-    """Return the operators of a shuffle for the transposed convolution that is the same; None: a call is another."""
+    """Return the operators of a shuffle for its mark; None for other calls."""
     order = _order(call)
     shape, made = static_shape(call.args[0].ty) if call.args else None, static_shape(call.ty)
     if order is None or shape is None or made is None:
         return None
-    # The channel's factors as they lie, the one of the farthest neighbours first.
+    # Factors of the channel axis in memory order, that with the largest stride first.
     steps = [int(np.diff(order, axis=axis).max(initial=0)) for axis in range(order.ndim)]
     lying = sorted(range(order.ndim), key=lambda axis: (-steps[axis], -order.shape[axis]))
     parts = [order.shape[axis] for axis in lying]
@@ -102,7 +102,7 @@ def moved_pixels(call: relax.Call, emit: Callable[[Any], Any]) -> Any:
 
 
 def _order(call: relax.Call) -> Order | None:
-    """Return the order of the shuffle that a transposed convolution is; None: it is no shuffle."""
+    """Return the order of the shuffle that a transposed convolution computes; None if it computes something else."""
     if not is_convolution(call) or not call.op.name.endswith("transpose"):
         return None
     array, attrs = constant(call.args[1]), call.attrs

@@ -1,4 +1,4 @@
-"""Activations that no kernel has, each as one operator that is computed as a vector."""
+"""Activations outside kernels, each as one operator, which is vectorized."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...frontends.activations import find_activation
 from ..ir.elementwise import RelaxOperators
 from ..ir.mutator import GraphMutator, each_function
 
-# The operators of those that cost more than the products and bounds that they are spelled with, as `functions` legalizes them.
+# Operators of activations whose formulas contain more than products and bounds.
 _OPERATORS: Mapping[str, Callable[[relax.Expr], relax.Expr]] = {
     "sigmoid": relax.op.sigmoid,
     "silu": relax.op.nn.silu,
@@ -22,7 +22,7 @@ _OPERATORS: Mapping[str, Callable[[relax.Expr], relax.Expr]] = {
 
 
 def recognise_activations(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module with one operator for each activation that is no kernel's, such as GELU by erf after a normalization."""
+    """Return a module with one operator for each activation outside kernels, such as GELU by erf after a normalization."""
     return each_function(mod, _Joining, with_bindings=True)
 
 
@@ -38,7 +38,7 @@ class _Joining(GraphMutator):
                 self._found[found[0][-1]] = variable, _OPERATORS[found[1].name]
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return the operator of an activation."""
+        """Return the operator of an activation; None for other values."""
         if binding.var not in self._found:
             return None
         variable, operator = self._found[binding.var]

@@ -1,8 +1,8 @@
 """Normalizations of rows, recognised by the values they compute.
 
-Before ONNX's opset 17 there is no operator for a normalization of layers, and none for one by the root mean square: exporters
-write nine operators, each in its own way, and onnxruntime moves transpositions in between. What they make of one tensor is
-computed of a few rows in float64, and compared with the two normalizations.
+Before its opset 17 ONNX has no operator for layer normalization, and none for one by the root mean square: each exporter writes nine
+operators in its own way, and onnxruntime moves transpositions in between. The operators on a tensor are evaluated for a few rows in
+float64, and compared with the two normalizations.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
 _ALONG: Mapping[str, Callable[..., Any]] = {"relax.mean": np.mean, "relax.sum": np.sum, "relax.variance": np.var}
 _MOVES = ("relax.astype", "relax.permute_dims")
 _FLOATS = ("float32", "float16")
-# A mean by a sum and a factor, two squares, the root, a transposition, and two conversions are 14.
+# Limit above 14: a mean by a sum and a factor, two squares, the root, a transposition, and two conversions.
 _MOST_OPERATORS = 16
-# Tolerance of a formula whose factor, 1 by the elements of a row, was rounded to f32.
+# Tolerance of a formula whose factor, 1 / (elements of a row), was rounded to f32.
 _TOLERANCE = 1e-6
 
 
@@ -41,11 +41,11 @@ class RowsNormalization:
     Attributes
     ----------
     axis
-        The one that rows lie along.
+        The axis of the rows.
     order
-        The axes of ``data`` in the order that the result has them in.
+        The axes of ``data`` in their order in the result.
     output
-        The variable that the result is bound to.
+        The variable of the result.
     """
 
     data: relax.Var
@@ -58,14 +58,14 @@ class RowsNormalization:
 
 @dataclass(frozen=True)
 class _Value:
-    """Value of a variable for the rows, with their axes as the data has them, and their order in it."""
+    """Value of a variable for the rows, with axes in the order of the data, and the order of its own axes."""
 
     array: Array
     order: tuple[int, ...]
 
 
 def find_normalization(variable: relax.Var, graph: Graph) -> RowsNormalization | None:
-    """Return the normalization that begins with a mean, a sum or a variance, or with that of squares; None: none does."""
+    """Return the normalization that begins with a mean, sum or variance of data, or of its squares; None if there is none."""
     call = graph.call(variable)
     if call is None or call.op.name not in _ALONG or call.attrs.axis is None or len(call.attrs.axis) != 1:
         return None
@@ -84,7 +84,7 @@ def find_normalization(variable: relax.Var, graph: Graph) -> RowsNormalization |
 
 
 def _of(data: Any, axis: int, first: relax.Var, graph: Graph) -> RowsNormalization | None:
-    """Return the normalization of a variable that a row of operators computes, of which one is given."""
+    """Return the normalization of data computed by a chain of operators that contains `first`; None if there is none."""
     shape = graph.shape(data)
     if shape is None or not isinstance(data, relax.Var):
         return None
@@ -104,7 +104,7 @@ def _of(data: Any, axis: int, first: relax.Var, graph: Graph) -> RowsNormalizati
 
 
 def _rows(rank: int, axis: int, extent: int) -> Array:
-    """Return random rows, of variances that are much less than an epsilon, and much more."""
+    """Return random rows, with variances both far below and far above usual epsilons."""
     shape = [extent if each == axis else 2 + each for each in range(rank)]
     rng = np.random.default_rng(0)
     deviations = np.expand_dims(10 ** rng.uniform(-4, 1, [each for at, each in enumerate(shape) if at != axis]), axis)
@@ -113,7 +113,7 @@ def _rows(rank: int, axis: int, extent: int) -> Array:
 
 
 def _compute(variable: Any, known: dict[Any, _Value | None], graph: Graph) -> _Value | None:
-    """Return a variable's value for the rows, and note it; None if it depends on other tensors, or on an unknown operator."""
+    """Return a variable's value for the rows, and store it in `known`; None if it depends on other tensors or unknown operators."""
     if variable not in known:
         known[variable] = None
         if len(known) <= _MOST_OPERATORS:
@@ -122,7 +122,7 @@ def _compute(variable: Any, known: dict[Any, _Value | None], graph: Graph) -> _V
 
 
 def _apply(call: relax.Call | None, known: dict[Any, _Value | None], graph: Graph) -> _Value | None:
-    """Return an operator's result for values that are known, or can be computed."""
+    """Return an operator's result for known or computable operands; None for other operands and operators."""
     if call is None or call.op.name not in {*_ELEMENTWISE, *_ALONG, *_MOVES}:
         return None
     given: list[_Value | float | None] = []
@@ -149,7 +149,7 @@ def _apply(call: relax.Call | None, known: dict[Any, _Value | None], graph: Grap
 
 
 def _recognise(values: Array, rows: Array, axis: int) -> tuple[float, bool] | None:
-    """Return the epsilon, and whether the mean is taken off, of the normalization that makes ``values`` of rows."""
+    """Return the epsilon, and whether the mean is subtracted, of the normalization of rows with these ``values``; None if there is none."""
     if values.shape != rows.shape:
         return None
     for takes_mean in (True, False):
@@ -158,7 +158,7 @@ def _recognise(values: Array, rows: Array, axis: int) -> tuple[float, bool] | No
         at = np.unravel_index(np.abs(centered / np.sqrt(square) * (square == square.min())).argmax(), rows.shape)
         least = float(square.min())
         epsilon = float((centered[at] / values[at]) ** 2) - least
-        # Without one the difference is a rounding error.
+        # Without an epsilon the difference is a rounding error.
         epsilon = epsilon if epsilon > _TOLERANCE * least else 0.0
         if np.isfinite(epsilon) and np.allclose(centered / np.sqrt(square + epsilon), values, 1e-5, _TOLERANCE):
             return epsilon, takes_mean

@@ -1,7 +1,7 @@
-"""Normalize Relax functions for the passes after this: constants computed, bounds spelt in one way.
+"""Normalize Relax functions for later passes: constants folded, bounds written in one form.
 
-TVM's own FoldConstant compiles each constant expression, 20 ms and more for one; NumPy needs none of that. Frontends write
-a clip as an operator, or as TE functions for its two bounds; ConvertLayout knows neither, but `maximum` and `minimum`.
+TVM's own FoldConstant compiles each constant expression, in 20 ms or more; NumPy computes it directly. Frontends write a clip as an
+operator, or as TE functions for its two bounds; ConvertLayout supports neither, but `maximum` and `minimum`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _CONSTANT: Mapping[str, Callable[[list[Array], Any, list[int]], Array]] = {
     "relax.less": lambda arrays, attrs, shape: arrays[0] < arrays[1],
     "relax.take": lambda arrays, attrs, shape: np.take(arrays[0], arrays[1], attrs.axis, mode=attrs.mode),
     "relax.add": lambda arrays, attrs, shape: arrays[0] + arrays[1],
-    # Of positions that PyTorch's operators compute from ranges.
+    # Positions computed from ranges by PyTorch's operators.
     "relax.subtract": lambda arrays, attrs, shape: arrays[0] - arrays[1],
     "relax.maximum": lambda arrays, attrs, shape: np.maximum(*arrays),
     "relax.minimum": lambda arrays, attrs, shape: np.minimum(*arrays),
     "relax.less_equal": lambda arrays, attrs, shape: arrays[0] <= arrays[1],
     "relax.floor": lambda arrays, attrs, shape: np.floor(arrays[0]),
-    # Of filters that weight_norm computes, by torch.export.
+    # Filters computed by weight_norm, from torch.export.
     "relax.multiply": lambda arrays, attrs, shape: arrays[0] * arrays[1],
     "relax.sum": lambda arrays, attrs, shape: (
         arrays[0].sum(None if attrs.axis is None else tuple(map(int, attrs.axis)), dtype=arrays[0].dtype).reshape(shape)
@@ -53,9 +53,9 @@ _CONSTANT: Mapping[str, Callable[[list[Array], Any, list[int]], Array]] = {
     "relax.divide": lambda arrays, attrs, shape: arrays[0] / arrays[1],
     "relax.full": lambda arrays, attrs, shape: np.full(shape, arrays[0], str(attrs.dtype or arrays[0].dtype)),
 }
-# Operators whose integers NumPy rounds otherwise, or refuses.
+# Operators on integers that NumPy rounds in another way, or refuses.
 _OF_FLOATS = ("relax.divide", "relax.power", "relax.sqrt")
-# Modes of a take that NumPy computes alike.
+# Modes of a take with the same meaning in NumPy.
 _NUMPY_MODES = ("wrap", "clip")
 _BOUNDS = {tirx.Max: relax.op.maximum, tirx.Min: relax.op.minimum}
 
@@ -72,7 +72,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         self._mod = mod
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return a call simplified."""
+        """Return a simplified call."""
         call = self.visit_expr_post_order(call)
         if getattr(call.op, "name", "") == "relax.where":
             sloped = self._sloped(call)
@@ -80,21 +80,23 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         name = getattr(call.op, "name", "")
         if name == "relax.clip":
             return self._clipped(call)
-        # Not of 0, by which infinity is not a number.
+        # Not a slope of 0, whose product with infinity is NaN.
         if name == "relax.nn.leakyrelu" and 0 < call.attrs.alpha <= 1:
             return self._sloping(call.args[0], call.attrs.alpha)
         if name == "relax.nn.layer_norm" and len(call.attrs.axes) > 1:
             return self._normalized(call)
         if name == "relax.squeeze" and call.attrs.axis is not None and call.args[0].ty.ndim > 0:
-            # ConvertLayout takes an axis below zero for a huge one: std::bad_alloc.
+            # ConvertLayout reads a negative axis as a huge one: std::bad_alloc.
             rank = call.args[0].ty.ndim
             call = self.builder_.normalize(
                 relax.op.squeeze(call.args[0], [int(axis) % rank for axis in call.attrs.axis])
             )
-        if name == "relax.permute_dims" and any(int(axis) < 0 for axis in call.attrs.axes or ()):  # likewise
+        if name == "relax.permute_dims" and any(int(axis) < 0 for axis in call.attrs.axes or ()):  # for the same reason
             axes = [int(axis) % call.ty.ndim for axis in call.attrs.axes]
             call = self.builder_.normalize(relax.op.permute_dims(call.args[0], axes))
-        if name == "relax.split" and isinstance(call.ty, relax.TensorType):  # in one part, at which ConvertLayout fails
+        if name == "relax.split" and isinstance(
+            call.ty, relax.TensorType
+        ):  # into one part, at which ConvertLayout fails
             return call.args[0]
         if name == "relax.call_tir":
             bounded = self._bound(call)
@@ -105,11 +107,11 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return call
         made = self._computed(call, name)
         if made is not None:
-            return relax.const(np.array(made, order="C"), str(call.ty.dtype))  # without one, int64 becomes int32
+            return relax.const(np.array(made, order="C"), str(call.ty.dtype))  # without a type, int64 becomes int32
         return self._with_scalars(call) if name in BINARY else call
 
     def _computed(self, call: relax.Call, name: str) -> Array | None:
-        """Return an operator's result for constants; None if its operands are others, or it is unknown."""
+        """Return an operator's result for constants; None for other operands and unknown operators."""
         if name not in _CONSTANT or static_shape(call.ty) is None:
             return None
         given = [self._constant(arg) for arg in call.args if not isinstance(arg, relax.ShapeExpr)]
@@ -122,14 +124,14 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
             return _CONSTANT[name](arrays, call.attrs, list(static_shape(call.ty) or ()))
 
     def _sizes(self, call: relax.Call) -> relax.Expr:
-        """Return a shape as a tensor, a constant if it is fixed; the ONNX frontend adds it to negative indices."""
+        """Return a shape converted to a tensor, a constant if it is fixed; the ONNX frontend adds it to negative indices."""
         sizes = call.args[0].ty.values
         if sizes is None or not all(isinstance(size, tirx.IntImm) for size in sizes):
             return call
         return relax.const(np.array([int(size) for size in sizes]), str(call.ty.dtype))
 
     def _with_scalars(self, call: relax.Call) -> relax.Expr:
-        """Return an operator on two tensors, its constants of one element as scalars, which have no layout."""
+        """Return an operator on two tensors, with constants of one element as scalars, which have no layout."""
         rank = call.ty.ndim
         args = []
         for arg, other in zip(call.args, reversed(call.args), strict=True):
@@ -152,7 +154,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
     def _normalized(self, call: relax.Call) -> relax.Expr:
         """Return a layer normalization of several axes by its formula, in f32.
 
-        ConvertLayout moves these axes, but not those of the scale and the shift, and the answer would be another.
+        ConvertLayout moves these axes, but not those of the scale and shift, so the result would be wrong.
         """
         data, scale, shift = (self.builder_.emit(relax.op.astype(each, "float32")) for each in call.args)
         axes = [int(axis) for axis in call.attrs.axes]
@@ -167,7 +169,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         return relax.op.astype(total, str(call.ty.dtype))
 
     def _sloping(self, data: relax.Expr, slope: float) -> relax.Expr:
-        """Return a leaky ReLU as a maximum; its slope is f32, as PyTorch and ONNX have it, whatever the data's type."""
+        """Return a leaky ReLU as a maximum, with the slope in f32, as in PyTorch and ONNX, whatever the data's type."""
         dtype = str(data.ty.dtype)
         narrow = dtype in ("float16", "bfloat16")
         wide = self.builder_.emit(relax.op.astype(data, "float32")) if narrow else data
@@ -176,7 +178,7 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         return relax.op.astype(self.builder_.emit(greater), dtype) if narrow else greater
 
     def _sloped(self, call: relax.Call) -> relax.Call | None:
-        """Return the PReLU that PyTorch's frontend writes as ``where(x > 0, x, slope * x)``; None if it is another operator."""
+        """Return the PReLU that PyTorch's frontend writes as ``where(x > 0, x, slope * x)``; None for anything else."""
         condition, data, scaled = call.args
         compared, product = (self._value(each, name) for each, name in ((condition, "greater"), (scaled, "multiply")))
         if (
@@ -186,25 +188,25 @@ class _Simplifier(PyExprMutator):  # type: ignore[misc]
         ):
             return None
         zero, slope = self._constant(compared.args[1]), self._constant(product.args[0])
-        channels = static_shape(data.ty)
-        if zero is None or zero.size != 1 or zero.any() or slope is None or channels is None:
+        shape = static_shape(data.ty)
+        if zero is None or zero.size != 1 or zero.any() or slope is None or shape is None:
             return None
         if slope.size == 1:
             return relax.op.nn.leakyrelu(data, float(slope.reshape(())))
         # TVM 0.27 has no PReLU of bf16.
-        if slope.shape != (1, channels[1], *[1] * (len(channels) - 2)) or str(data.ty.dtype) == "bfloat16":
+        if slope.shape != (1, *shape[1:2], *[1] * (len(shape) - 2)) or str(data.ty.dtype) == "bfloat16":
             return None
         return relax.op.nn.prelu(data, relax.const(slope.reshape(-1)), axis=1)
 
     def _value(self, expr: relax.Expr, name: str) -> relax.Call | None:
-        """Return the call of an operator that a variable is bound to; None if it is bound to another."""
+        """Return the call of an operator that a variable is bound to; None for other values."""
         value = self.lookup_binding(expr) if isinstance(expr, relax.Var) else None
         return value if getattr(getattr(value, "op", None), "name", "") == f"relax.{name}" else None
 
     def _bound(self, call: relax.Call) -> relax.Expr | None:
-        """Return the operator for a call of a TE function that bounds a tensor by a scalar; None if it is another."""
+        """Return the operator for a call of a TE function that bounds a tensor by a scalar; None for other functions."""
         function, given = self._mod[call.args[0]], call.args[1]
-        # Free extents are parameters, too.
+        # Free extents are arguments, too.
         args = (
             [each for each in given if isinstance(each.ty, relax.TensorType)] if isinstance(given, relax.Tuple) else []
         )

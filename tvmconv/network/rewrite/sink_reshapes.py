@@ -1,9 +1,9 @@
-"""Transpositions and reshapes out of the way of kernels.
+"""Merge transpositions, and move reshapes behind the epilogues of kernels.
 
-Models written for channels last, such as segmentation transformers, bring the rows of a product to the channels first of a
-convolution and back; ConvertLayout transposes for the kernel once more. Through reshapes that keep the axes together which move
-together, such transpositions meet and are one, or none. A reshape behind a convolution or product sinks below what is computed
-element by element, so that this is part of the kernel's epilogue.
+Models written for channels last, such as segmentation transformers, transpose the rows of a product to channels first for a
+convolution and back; ConvertLayout transposes once more for the kernel. Such transpositions are merged, also through reshapes that do
+not separate axes that move together. A reshape after a convolution or product sinks below elementwise operators, so that these are
+fused into the kernel's epilogue.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ _OF_ONE = tuple(
 
 
 def sink(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module with merged transpositions, and with reshapes after the operators that kernels fuse."""
+    """Return a module with merged transpositions, and with reshapes behind the operators that kernels fuse."""
     mod = each_function(mod, _Merging, with_bindings=True)
     return collapse(each_function(collapse(mod), lambda new, _: _Sinking(new), with_bindings=True))
 
 
 def collapse(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module in which reshapes that follow each other are one, or none."""
+    """Return a module in which consecutive reshapes are merged."""
     return tidy(each_function(mod, lambda new, _: _Collapsing(new), with_bindings=True))
 
 
 @mutator
 class _Merging(GraphMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return a transposition merged with that before it, perhaps behind reshapes and activations; any other call as it is."""
+        """Return a transposition merged with an earlier one, perhaps through reshapes and activations; any other call unchanged."""
         call = self.visit_expr_post_order(call)
         axes = order_of(call)
         made = None if axes is None else self._merged(call.args[0], axes)
         return call if made is None else made
 
     def _merged(self, data: relax.Expr, axes: Sequence[int]) -> relax.Expr | None:
-        """Return `data` with its axes in an order, by a transposition less; None: it takes one more."""
+        """Return `data` with its axes in an order, without an additional transposition; None if it needs one."""
         shape = static_shape(data.ty)
         if shape is None or 0 in shape:
             return None
@@ -99,7 +99,7 @@ class _Sinking(PyExprMutator):  # type: ignore[misc]
         self._known: dict[relax.Var, bool] = {}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return an operator on a kernel's reshaped output as the reshape of one on the output; any other call as it is."""
+        """Return an operator on a kernel's reshaped output as a reshape of the operator on the output; any other call unchanged."""
         call = self.visit_expr_post_order(call)
         shape = static_shape(call.ty)
         if name_of(call) not in (*_OF_ONE, *BINARY) or shape is None or 0 in shape:
@@ -114,7 +114,7 @@ class _Sinking(PyExprMutator):  # type: ignore[misc]
         return call
 
     def _computed(self, data: relax.Expr) -> bool:
-        """Return whether a value is a kernel's, or computed element by element from one."""
+        """Return whether a value is a kernel's output, or computed elementwise from one."""
         if not isinstance(data, relax.Var):
             return False
         if data not in self._known:
@@ -127,7 +127,7 @@ class _Sinking(PyExprMutator):  # type: ignore[misc]
         return self._known[data]
 
     def _unshaped(self, arg: relax.Expr, shape: Shape, data: relax.Expr) -> relax.Expr | None:
-        """Return an argument of an operator on data reshaped to `shape` for the operator on `data`; None if there is none."""
+        """Return the argument for an operator on `data` instead of data reshaped to `shape`; None if there is none."""
         given, own, array = static_shape(data.ty), static_shape(arg.ty), constant(self._binding(arg))
         if given is None or own is None:
             return None
@@ -137,7 +137,7 @@ class _Sinking(PyExprMutator):  # type: ignore[misc]
             before = self._binding(arg)
             same = name_of(before) in RESHAPES and static_shape(before.args[0].ty) == given
             return before.args[0] if same else self.builder_.emit(relax.op.reshape(arg, given))
-        # One number for each element of an axis that is one of the data, too.
+        # A vector along an axis that the data has, too.
         full = (1,) * (len(shape) - len(own)) + own
         long = [axis for axis, size in enumerate(full) if size > 1]
         found = [axes for axes, made in _groups(given, shape) if made == tuple(long)]
@@ -153,7 +153,7 @@ class _Sinking(PyExprMutator):  # type: ignore[misc]
 @mutator
 class _Collapsing(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return a reshape of a reshape as one, or as the data, if it has that shape."""
+        """Return a reshape of a reshape as one, or as the data if it has that shape."""
         call = self.visit_expr_post_order(call)
         if name_of(call) != "relax.reshape" or not isinstance(call.args[0], relax.Var):
             return call
@@ -165,7 +165,7 @@ class _Collapsing(PyExprMutator):  # type: ignore[misc]
 
 
 def _groups(given: Shape, made: Shape) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return the least parts of two shapes of as many elements that are as many: the axes of each that are longer than 1."""
+    """Return the smallest groups of axes longer than 1 of two shapes that have the same number of elements."""
     groups = []
     places = [[axis for axis, size in enumerate(shape) if size > 1] for shape in (given, made)]
     while places[0]:
@@ -180,7 +180,7 @@ def _groups(given: Shape, made: Shape) -> list[tuple[tuple[int, ...], tuple[int,
 
 
 def _before_reshape(given: Shape, made: Shape, axes: Sequence[int]) -> list[int] | None:
-    """Return the order of the axes of `given` that, reshaped, is `axes` of `made`; None if these separate contiguous elements."""
+    """Return the order of the axes of `given` that, reshaped, is the order `axes` of `made`; None if that separates a group of axes."""
     groups = {made_axes[0]: (given_axes, made_axes) for given_axes, made_axes in _groups(given, made)}
     order = [axis for axis, size in enumerate(given) if size == 1]
     left = [axis for axis in axes if made[axis] > 1]

@@ -1,7 +1,7 @@
-"""Compute sums and maxima over a stack of tensors by operators on its parts, which are never put together.
+"""Compute sums and extremes over a stack of tensors by operators on its parts, without the stack.
 
 A selective kernel stacks the outputs of its convolutions, sums them, and sums their products with a factor for each; a split attention
-cuts the channels of one so. ConvertLayout has no layout for the stack, which lies transposed and copied in memory.
+splits the channels of one convolution in this way. ConvertLayout has no layout for the stack, which would be transposed and copied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..ir.constants import static_shape
 from ..ir.mutator import GraphMutator, each_function, tidy
 from ..ir.operators import BINARY
 
-# Each part is read by an operator of its own; of more a tensor that is cut in parts may be read faster.
+# The most parts, as each is read by its own operator; more may be faster in one tensor.
 _MOST = 8
 _REDUCED = {
     "relax.sum": relax.op.add,
@@ -25,21 +25,25 @@ _REDUCED = {
     "relax.max": relax.op.maximum,
     "relax.min": relax.op.minimum,
 }
+# Types that represent a mean's factor 1 / n, and sums of `_MOST` of their usual numbers.
+_MEANS = ("float32", "float64", "bfloat16")
 Shape = tuple[int, ...]
 
 
 def unstack(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a simplified module without the stacks that can be left out."""
+    """Return a simplified module without the stacks of which only reductions are read."""
     return tidy(each_function(mod, _Unstacking, with_bindings=True))
 
 
 @mutator
 class _Unstacking(GraphMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        """Return a reduction over a stack as an operator on its parts; any other call as it is."""
+        """Return a reduction over a stack as operators on its parts; any other call unchanged."""
         combine = _REDUCED.get(getattr(call.op, "name", ""))
         shape = static_shape(call.args[0].ty) if combine else None
         if combine is None or shape is None or len(call.attrs.axis or ()) != 1 or call.attrs.keepdims:
+            return super().visit_call_(call)
+        if call.op.name == "relax.mean" and str(call.ty.dtype) not in _MEANS:
             return super().visit_call_(call)
         axis = int(call.attrs.axis[0]) % len(shape)
         is_stack = isinstance(self._stacked(call.args[0], axis, shape), list)
@@ -56,7 +60,7 @@ class _Unstacking(GraphMutator):
         return total
 
     def _is_stack(self, value: Any, axis: int, shape: Shape) -> bool:
-        """Return whether a value is a stack along an axis, or computed element by element from one, for nobody else."""
+        """Return whether a value is a stack along an axis, or computed elementwise from one, with one consumer."""
         if self._stacked(value, axis, shape) is not None:
             return True
         call = self._graph.call(value) if isinstance(value, relax.Var) else None
@@ -65,7 +69,7 @@ class _Unstacking(GraphMutator):
         return any(static_shape(each.ty) == shape and self._is_stack(each, axis, shape) for each in call.args)
 
     def _stacked(self, value: Any, axis: int, shape: Shape) -> Any:
-        """Return a stack's parts, or the tensor whose axis is split into them in order."""
+        """Return a stack's parts, or the tensor whose axis is split into them; None for other values."""
         call = self._graph.call(value) if isinstance(value, relax.Var) else None
         if call is None:
             return None
@@ -85,7 +89,7 @@ class _Unstacking(GraphMutator):
         return call.args[0]
 
     def _narrow(self, part: Any, shape: Shape) -> relax.Expr:
-        """Return a part as it was before it was broadcast to `shape`, if it had that shape or was a constant of one element."""
+        """Return a part before a broadcast to `shape` that changed nothing, or of a constant of one element; else the part."""
         broadcast = self._graph.call(part, "relax.broadcast_to") if isinstance(part, relax.Var) else None
         source = part if broadcast is None else broadcast.args[0]
         array = self._graph.array(source)
@@ -97,7 +101,7 @@ class _Unstacking(GraphMutator):
         """Return a part of a stack, or of a value broadcast to `shape` with it."""
         own = static_shape(value.ty) or ()
         at = axis - len(shape) + len(own)
-        if at < 0:  # it has not this axis
+        if at < 0:  # the value lacks this axis
             return self.visit_expr(value)
         rest = own[:at] + own[at + 1 :]
         stacked = self._stacked(value, axis, shape) if own == shape else None

@@ -1,9 +1,9 @@
 """TVM's operators on bf16, computed in f32.
 
-TVM 0.27 rewrites bf16 to f32 and 16 bits when it lowers a function, and stumbles over constants there: maximum pools and batch
+TVM 0.27 rewrites bf16 to f32 and 16-bit integers when it lowers a function, which fails at constants: maximum pools and batch
 normalizations do not compile (``dtype mismatch on BufferStore``), ``relax.max``, ``topk`` and ``sort`` give wrong answers, and
-normalizations of layers want f32 or f16. So every operator that computes gets f32, rounded after it, which the fused loop
-does for nothing; pools and normalizations, which are no part of such a loop, are ours and do so themselves.
+layer normalizations require f32 or f16. So every operator that computes gets f32 and is rounded after, at no cost in a fused loop;
+pools and normalizations, which are not fused, are ours and convert by themselves.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.constants import constant
 from ..ir.mutator import each_function
+from ..ir.operators import FUNCTION_CALLS
 
 _NARROW, _WIDE = "bfloat16", "float32"
-# Operators that move numbers, and compute none.
+# Operators that move numbers without computing any.
 _MOVES = {
     f"relax.{name}"
     for name in (
@@ -27,11 +28,9 @@ _MOVES = {
         "repeat", "reshape", "split", "squeeze", "stack", "strided_slice", "take", "tile",
     )
 }  # fmt: skip
-# Operators that compute in f32 by themselves, read and write bf16 (`max_pools`, `mean_pools`, `normalizations`).
+# Operators that read and write bf16, and compute in f32 by themselves (`max_pool.py`, `mean_pool.py`, `normalization.py`).
 _OURS = {f"relax.nn.{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3)}
 _OURS |= {f"relax.nn.{of}_norm" for of in ("group", "instance", "layer", "rms")}
-# Calls of functions that are given.
-_CALLS = {f"relax.{name}" for name in ("call_tir", "call_dps_packed", "call_pure_packed", "call_tir_with_grad")}
 
 
 def widen(mod: tvm.IRModule) -> tvm.IRModule:
@@ -45,7 +44,11 @@ class _Widening(PyExprMutator):  # type: ignore[misc]
         """Return an operator on f32 between conversions, if it computes with bf16."""
         call = self.visit_expr_post_order(call)
         name = getattr(call.op, "name", "")
-        if name in _MOVES | _OURS | _CALLS or not name.startswith("relax.") or not any(map(_is_narrow, call.args)):
+        if (
+            name in _MOVES | _OURS | FUNCTION_CALLS
+            or not name.startswith("relax.")
+            or not any(map(_is_narrow, call.args))
+        ):
             return call
         args = [self._widened(arg) if _is_narrow(arg) else arg for arg in call.args]
         made = self.builder_.emit(relax.Call(call.op, args, call.attrs, call.ty_args))
@@ -56,7 +59,7 @@ class _Widening(PyExprMutator):  # type: ignore[misc]
 
     def _widened(self, arg: relax.Expr) -> relax.Expr:
         array = constant(arg)
-        # A number stays one: what legalizes a power reads its exponent, and x**3 is two products, not pow.
+        # A constant stays one: the legalization of a power reads its exponent, so that x**3 is two products, not pow.
         if array is not None and array.size == 1:
             return relax.const(array.astype(_WIDE))
         return self.builder_.emit(relax.op.astype(arg, _WIDE))

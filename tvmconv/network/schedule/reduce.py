@@ -20,6 +20,7 @@ from tvm_ffi.structural import structural_equal
 from ...lowering.common.rewrites import substitute
 from ...lowering.cpu.rewrites.padding import uses
 from ...lowering.cpu.rewrites.transposing.copies import loads_of, runs
+from ..ir.free import number_of
 from ..ir.ordering import greater, less
 from .loops import loop, with_loops
 from .stages import LEAST_PARALLEL, TASKS, are_last, inline, is_fixed, schedule
@@ -233,5 +234,7 @@ def _together(load: Any, last: Sequence[tuple[Any, int]]) -> bool:
     """Return whether a load does not depend on some variables, or is contiguous along them as its last indices."""
     if not any(uses(index, *(variable for variable, _ in last)) for index in load.indices):
         return True
-    pairs = zip(load.indices, load.source.shape, strict=True)
-    return are_last([(index, int(size)) for index, size in pairs if int(size) > 1], last)
+    sizes = [number_of(size) for size in load.source.shape]
+    if not all(isinstance(size, int) for size in sizes):
+        return False
+    return are_last([(index, size) for index, size in zip(load.indices, sizes, strict=True) if size > 1], last)

@@ -1,4 +1,4 @@
-"""Products with weights of few bits, with a scale for each block of a row (`com.microsoft` MatMulNBits), which are computed in f32."""
+"""Products with weights of few bits and a scale for each block of a row (`com.microsoft` MatMulNBits), computed with dequantized weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..quantized import Array
 
 
 def convert_blocks(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr:
-    """Return the product of data and a matrix of integers of `bits` bits, by blocks of `block_size` of its K rows.
+    """Return the product of data and a matrix of integers of `bits` bits, with scales for blocks of `block_size` of its K rows.
 
     Raises
     ------
@@ -22,7 +22,7 @@ def convert_blocks(builder: relax.BlockBuilder, inputs: list[Any], given: dict[s
     data, *others = inputs[:6]
     packed, scales, zeros = (None if each is None else constant(each) for each in others[:3])
     if packed is None or scales is None or (others[2] is not None and zeros is None) or others[3] is not None:
-        raise ValueError("its weights are not fixed, or in the order of a g_idx")
+        raise ValueError("its weights are not fixed, or reordered by g_idx")
     rows, depth, size, bits = (int(given[name]) for name in ("N", "K", "block_size", "bits"))
     blocks = -(-depth // size)
     integers = _unpack(packed.reshape(rows, -1), bits)[:, : blocks * size].reshape(rows, blocks, size)
@@ -37,6 +37,6 @@ def convert_blocks(builder: relax.BlockBuilder, inputs: list[Any], given: dict[s
 
 
 def _unpack(rows: Array, bits: int) -> Array:
-    """Return the numbers of rows of bytes, those of the last bits first, in f32."""
+    """Return the numbers packed in rows of bytes, those of the low bits first, in f32."""
     each = np.unpackbits(rows, axis=1, bitorder="little").reshape(len(rows), -1, bits)
     return (each @ 2.0 ** np.arange(bits)).astype(np.float32)

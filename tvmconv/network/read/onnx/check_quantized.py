@@ -1,4 +1,4 @@
-"""Fixed numbers of quantized operators that have no meaning, before anything is computed of them: errors that name node and tensor."""
+"""Checks of the fixed scales, zero points and biases of quantized operators, before anything is computed from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ..quantized import Array
 
-# Places of integers, their scale and their zero point among an operator's inputs; None: an output's, which are no input.
+# Positions of integers, their scale and their zero point among an operator's inputs; None: the integers are an output.
 _Place = tuple[int | None, int | None, int]
 _DATA, _FILTER, _OUTPUT = (0, 1, 2), (3, 4, 5), (None, 6, 7)
 _OF_ONE: tuple[_Place, ...] = (_DATA, (None, 3, 4))
@@ -40,7 +40,7 @@ _PLACES: Mapping[str, tuple[_Place, ...]] = {
     "QLinearWhere": ((1, 2, 3), (4, 5, 6), (None, 7, 8)),
     "QuantizeLinear": ((None, 1, 2),),
 }
-# The operators whose filters have a scale and zero point for each channel along an axis, and whose other tensors have one of each.
+# Axis of the filter's scales and zero points, of operators whose other tensors have one of each.
 _CHANNELS = {"ConvInteger": 0, "MatMulInteger": -1, "QGemm": -1, "QLinearConv": 0, "QLinearMatMul": -1}
 _BIASES = {"QGemm": 6, "QLinearConv": 8}
 _MOST = 2**31 - 1
@@ -52,7 +52,7 @@ def check_quantized(model: ModelProto, source: str) -> None:
     Raises
     ------
     SourceError
-        If there are such; it names the node and the tensor.
+        If there is one; it names the node and the tensor.
     """
     for node, wrong in _find_wrong(model.graph, {}):
         raise SourceError(f"{source}: the {node.op_type} node {node.name or node.output[0]!r} {wrong}")
@@ -116,7 +116,7 @@ def _channels(node: NodeProto) -> int:
 
 
 def _passing(node: NodeProto, fixed: Mapping[str, Array]) -> str:
-    """Return in words whether a bias of s32 and the sums that it is added to may pass 32 bits."""
+    """Return a description of an s32 bias whose sums may exceed 32 bits; else nothing."""
     names = [*node.input, *[""] * (9 - len(node.input))]
     data_zero, filter_, zero = (fixed.get(names[at]) for at in (2, 3, 5))
     bias = fixed.get(names[_BIASES[node.op_type]])

@@ -1,7 +1,7 @@
-"""A compiled network beside others: an operator that TVM's frontend takes for another shows in the answers.
+"""Comparison of a compiled network with onnxruntime, which shows operators that TVM's frontend misreads.
 
-onnxruntime reads the file as it came, its functions in it, so that it sees what was lost when they were inlined. What it cannot run,
-as most models in bf16, ONNX's reference evaluator computes, unless that would take minutes.
+onnxruntime reads the original file with its functions, so that errors of inlining show, too. Models that it cannot run, such as most in
+bf16, are computed by ONNX's reference evaluator, unless that would take minutes.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ....runtime.networks.network import Network
     from ....runtime.networks.tensors import Array
 
-# Cost of the evaluator, in multiply-adds of its convolutions, of which it does some 80 million a second on a Zen 3. It computes
-# the elements of pools one by one.
+# Cost of the evaluator, in multiply-adds of its convolutions, which runs some 80 million a second on a Zen 3. It computes the elements
+# of pools one by one.
 _MOST_WORK = 5e9
 _POOLS = ("AveragePool", "LpPool", "MaxPool", "MaxRoiPool", "RoiAlign")
 _POOL_WORK = 2000
@@ -44,16 +44,16 @@ def original_model(source: str, model: ModelProto, bucket: Bucket | None = None,
     source, bucket, cut
         As for :func:`tvmconv.network.read.onnx.reader.fix_shapes`.
     model
-        What that returned for them.
+        The model that it returned for these.
     """
     came = load(Path(source).read_bytes(), source, inline=False)
     versions = {each.version for each in came.opset_import if each.domain in OURS}
     imports = (each for function in came.functions for each in function.opset_import if each.domain in OURS)
     if not came.functions or not versions.issuperset(each.version for each in imports):
-        return model  # it reads functions by the model's version
+        return model  # onnxruntime reads functions by the model's opset
     try:
         return fix_shapes(source, bucket, cut, inline=False)
-    except SourceError:  # a tensor within a function is to be an output
+    except SourceError:  # `cut` names a tensor within a function
         return model
 
 
@@ -63,16 +63,16 @@ def differences(model: ModelProto, network: Network, came: ModelProto | None = N
     Parameters
     ----------
     model
-        What was compiled, its weights within; as :func:`tvmconv.network.read.onnx.reader.fix_shapes` returns it.
+        The compiled model with its weights, as returned by :func:`tvmconv.network.read.onnx.reader.fix_shapes`.
     network
         The network.
     came
-        What :func:`original_model` returned for it; None: `model`.
+        The result of :func:`original_model` for it; None: `model`.
 
     Raises
     ------
     InputError
-        If neither onnxruntime nor ONNX's evaluator runs the model on the inputs, such as an index of what has one element.
+        If neither onnxruntime nor ONNX's evaluator runs the model on the inputs, for example because a random index is out of range.
     """
     arrays = network.random_inputs(batch=2)
     return describe_differences(network(**arrays), answers(model, arrays, came))
@@ -94,19 +94,19 @@ def answers(model: ModelProto, arrays: Mapping[str, Array], came: ModelProto | N
 
 def open_compared(model: ModelProto) -> Any:
     """Return the onnxruntime session that a network is compared with."""
-    # Its optimizations change what quantized models compute: steps are fused, and pairs saturate in 16 bits.
+    # Optimizations change the results of quantized models: operators are fused, and pairs saturate in 16 bits.
     return open_session(model, "ORT_DISABLE_ALL" if is_quantized(model.graph) else "ORT_ENABLE_ALL")
 
 
 def run_session(session: Any, arrays: Mapping[str, Array]) -> list[Array]:
-    """Return the outputs of a session that takes some of the arrays."""
+    """Return the outputs of a session whose inputs are among the arrays."""
     taken = {each.name for each in session.get_inputs()}
     found: list[Array] = session.run(None, {name: each for name, each in arrays.items() if name in taken})
     return found
 
 
 def is_quantized(graph: GraphProto) -> bool:
-    """Return whether a graph has operators on integers, or numbers that are rounded to some."""
+    """Return whether a graph has quantizers, or operators on quantized integers."""
     named = any(
         "QuantizeLinear" in node.op_type or node.op_type.startswith("QLinear") or node.op_type in _INTEGERS
         for node in graph.node

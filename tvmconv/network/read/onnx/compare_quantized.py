@@ -1,8 +1,8 @@
-"""A quantized network beside onnxruntime, quantizer by quantizer.
+"""Comparison of a quantized network with onnxruntime, quantizer by quantizer.
 
-Sums of f32 round, those of integers do not: a number that lies between two steps becomes one of them here and the other there, and all
-that follows differs by as much as quantization itself errs, 0.01 to 0.08 of relative L2 after tens of layers. So onnxruntime is given
-what the network's quantizers gave, and computes what each of them rounds: the network's integer must be what that rounds to.
+Sums in f32 round, those of integers do not, so a number near the middle between two integers may round to either, after which results
+differ by the quantization error, 0.01 to 0.08 of relative L2 after tens of layers. So onnxruntime computes the input of each quantizer
+from the network's results of the quantizers before; the network's integers must be its rounded values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STEPS = (np.dtype(np.uint8), np.dtype(np.int8), np.dtype(np.uint16), np.dtype(n
 
 
 def quantized_tensors(model: ModelProto) -> list[str]:
-    """Return the results of a model's quantizers, in order, except those of fixed numbers or within branches."""
+    """Return the outputs of a model's quantizers, in order, except those of constants and within branches."""
     expanded = ModelProto()
     expanded.CopyFrom(model)
     expand_qlinear(expanded)
@@ -38,7 +38,7 @@ def quantized_tensors(model: ModelProto) -> list[str]:
 
 
 def with_quantized(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> ModelProto:
-    """Return a model of these shapes with its quantizers' results as outputs after its own."""
+    """Return a model with input shapes fixed, and its quantizers' results as additional outputs."""
     made = ModelProto()
     made.CopyFrom(model)
     for each in made.graph.input:
@@ -58,11 +58,11 @@ def find_wrong_quantizers(model: ModelProto, arrays: Mapping[str, Array], taken:
     Parameters
     ----------
     model
-        What was compiled.
+        The compiled model.
     arrays
         The network's inputs.
     taken
-        What its quantizers and outputs gave for them.
+        The results of its quantizers and outputs.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def _quantizers(model: ModelProto) -> list[NodeProto]:
 
 
 def _numbers(node: NodeProto) -> list[str]:
-    """Return the tensor that a node quantizes, its scale and its zero point, if it has one."""
+    """Return the names of the tensor that a node quantizes, its scale and, if any, its zero point."""
     names = [node.input[0], *node.output[1:]] if node.op_type == "DynamicQuantizeLinear" else list(node.input)
     return [each for each in names if each]
 
@@ -121,7 +121,7 @@ def _numbers(node: NodeProto) -> list[str]:
 def _describe_misrounding(
     node: NodeProto, got: Array, values: Array, scale: Array, zero: Array | None = None
 ) -> list[str]:
-    """Describe by how much a quantizer's integers miss the rounded values, if that is too far."""
+    """Describe by how much a quantizer's integers, or a computed scale, miss the right ones, if that is too far."""
     name = node.output[0]
     if node.op_type == "DynamicQuantizeLinear":
         least, greatest = min(float(values.min(initial=0)), 0), max(float(values.max(initial=0)), 0)

@@ -1,8 +1,8 @@
-"""TVM's ONNX frontend with conversions of our own: of operators that it (0.27) takes for others.
+"""TVM's ONNX frontend with our converters of operators that it (0.27) misreads.
 
-It knows ThresholdedRelu, ReduceLogSumExp and IsInf of finite numbers alone, an exponent as a number of the type of its base, and OneHot
-of integers with fixed values; it reads no attributes of a Slice, and takes the input of a TopK of opset 10 for the attribute of
-earlier ones.
+It converts ThresholdedRelu, ReduceLogSumExp and IsInf for finite numbers only, expects an exponent in the type of its base, and OneHot of
+integers with fixed values; it ignores the attributes of a Slice, and reads the input of a TopK of opset 10 as the attribute of earlier
+opsets.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _FLOATS = ("float32", "float16", "float64")
 def read(
     model: ModelProto, prepare: Callable[[ModelProto], ModelProto], shapes: Mapping[str, Sequence[Any]]
 ) -> tvm.IRModule:
-    """Return an ONNX model as the frontend reads it, which takes no branch of an If that was not prepared, as a model.
+    """Return an ONNX model as the frontend reads it; branches of an If are read as models, after `prepare`.
 
-    `shapes` are those of inputs that have symbols.
+    `shapes` are those of inputs with symbols.
     """
     importer = _OnnxImporter(model, prepare, dict(shapes))
     try:
@@ -72,7 +72,7 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         self.opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
         self._model, self._prepare = model, prepare
         self._sizes = SizeTensors() if shapes else None
-        # Of nodes, by what they were read as.
+        # Names of nodes, by their expressions.
         self.names: dict[relax.Expr, str] = {}
 
     def _construct_nodes(self, graph: Any) -> None:
@@ -83,14 +83,14 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
                 plain = []
                 self._choose(node)
             else:
-                node.name = node.name or node.output[0]  # of errors
+                node.name = node.name or node.output[0]  # for errors
                 plain.append(node)
                 if self._sizes is not None:
                     self._construct_with_sizes(plain.pop(), self._sizes)
         super()._construct_nodes(SimpleNamespace(node=plain))
 
     def _construct_with_sizes(self, node: NodeProto, sizes: SizeTensors) -> None:
-        """Read a node where extents are free; arithmetic of shapes becomes no operators."""
+        """Read a node of a model with free extents; arithmetic on shapes is computed here, not by operators."""
         made = sizes.compute(node, self._nodes)
         value = sizes.counted(node, self._nodes, self.bb) if made is None else made.as_value(self.bb)
         if node.op_type in ("Col2Im", "Pad", "TopK") and isinstance(
@@ -109,7 +109,7 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         self._nodes.update(kept)
 
     def _choose(self, node: NodeProto) -> None:
-        """Read an If, with its branches as functions of the values they read outside; the frontend's are never run."""
+        """Read an If, with its branches as functions of the outer values they read; those of the frontend are never called."""
         given = attributes_of(node)
         calls = [self._branch(given[f"{which}_branch"]) for which in ("then", "else")]
         check_branches(f"the If node {node.name or node.output[0]!r}", [each.ty for each in calls])
@@ -195,15 +195,15 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
         if op_name == "Pow":
             inputs[1] = _as_base(*inputs)
         if op_name == "Expand" and is_free(inputs[0].ty) and (sizes := constant(inputs[1])) is not None:
-            inputs[1] = relax.ShapeExpr(sizes.tolist())  # of which alone it knows free extents
+            inputs[1] = relax.ShapeExpr(sizes.tolist())  # the only form in which it supports free extents
         if op_name == "Unsqueeze" and inputs[1:] and (axes := constant(inputs[1])) is not None:
-            inputs[1] = relax.const(axes.reshape(-1))  # which PyTorch writes as a number, too
+            inputs[1] = relax.const(axes.reshape(-1))  # for PyTorch may write a scalar
         if op_name == "TopK" and len(inputs) > 1:
             opset = max(opset, 11)
         found = find_dequantized(self.bb, inputs[0]) if op_name == "Pad" and len(inputs) > 1 else None
         if found is None or found.scale.size > 1 or found.zero.size > 1 or not _pads_zero(inputs):
             return super()._convert_operator(op_name, inputs, attrs, opset)
-        # The frontend's is a function, which moves nothing else.
+        # The frontend writes a function, through which a dequantizer is not moved.
         zero = relax.const(found.zero.reshape(()), str(found.values.ty.dtype))
         padded = super()._convert_operator(op_name, [found.values, inputs[1], zero, *inputs[3:]], attrs, opset)
         scale = relax.const(found.scale.reshape(()))
@@ -215,13 +215,13 @@ def _is_sized(value: Any) -> bool:
 
 
 def _pads_zero(inputs: Sequence[Any]) -> bool:
-    """Return whether a Pad has zeros, or copies, around its data."""
+    """Return whether a Pad pads with zeros or copies."""
     number = constant(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else np.zeros(1)
     return number is not None and not number.any()
 
 
 def _numbers_of(expr: relax.Expr) -> npt.NDArray[Any] | None:
-    """Return the numbers of a constant, or of a fixed shape; None: they are not fixed."""
+    """Return the numbers of a constant, or of a fixed shape; None for other values."""
     sizes = integers(expr) if isinstance(expr, relax.ShapeExpr) else None
     return constant(expr) if sizes is None else np.array(sizes, np.int64)
 
@@ -236,17 +236,17 @@ def _dtype(expr: relax.Expr) -> str:
 
 
 def _as_base(base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
-    """Return an exponent in the type of its base; of integers it keeps its own."""
+    """Return an exponent in the type of a floating-point base; beside integers it keeps its own."""
     dtype = _dtype(base)
     return exponent if dtype == _dtype(exponent) or dtype not in _FLOATS else relax.op.astype(exponent, dtype)
 
 
 def _infinite(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
-    """Return an IsInf of one sign as a comparison with that infinity; of none there are none."""
+    """Return an IsInf of one sign as a comparison with that infinity, and of no sign as false; None for both signs."""
     signs = [sign for sign, name in ((1, "detect_positive"), (-1, "detect_negative")) if given.get(name, 1)]
     if len(signs) == 2:
         return None
-    # Without a sign, with what no number equals.
+    # Without a sign, compared with NaN, which nothing equals.
     return relax.op.equal(inputs[0], relax.const(inf * signs[0] if signs else nan, _dtype(inputs[0])))
 
 
@@ -257,7 +257,7 @@ def _threshold(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> rela
 
 
 def _log_sum_exp(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
-    """Return a ReduceLogSumExp by the greatest element that is finite, else 0."""
+    """Return a ReduceLogSumExp, with exponents relative to the greatest element, or to 0 if that is infinite."""
     data, fixed = inputs[0], _axes_of(inputs, given)
     if fixed is None:
         return None
@@ -272,13 +272,13 @@ def _log_sum_exp(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> re
 
 
 def _axes_of(inputs: Sequence[Any], given: dict[str, Any]) -> list[int] | None:
-    """Return the axes of a reduction, which an attribute has, or an input; None: they are not fixed."""
+    """Return the axes of a reduction, from an attribute or an input; None if they are not fixed."""
     axes = constant(inputs[1]) if len(inputs) > 1 and inputs[1] is not None else given.get("axes", ())
     return None if axes is None else [int(axis) for axis in axes]
 
 
 def _of_each(operator: Callable[[Any], Any]) -> Callable[[Emit, Sequence[Any], dict[str, Any]], relax.Expr | None]:
-    """Return the converter of a reduction with an elementwise function, which also applies if there are no axes to reduce."""
+    """Return the converter of a reduction that also applies an elementwise function, even if there are no axes to reduce."""
 
     def convert(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
         return operator(inputs[0]) if given.get("noop_with_empty_axes") and _axes_of(inputs, given) == [] else None
@@ -287,7 +287,7 @@ def _of_each(operator: Callable[[Any], Any]) -> Callable[[Emit, Sequence[Any], d
 
 
 def _slice(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
-    """Return a Slice by its attributes, which it has up to opset 9, or of extents that calls give."""
+    """Return a Slice by attributes, as up to opset 9, or of free extents; None for others."""
     if "starts" not in given:
         return take_slices(emit, inputs, given)
     starts, ends = ([int(each) for each in given[name]] for name in ("starts", "ends"))
@@ -296,23 +296,23 @@ def _slice(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Ex
 
 
 def _alone(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
-    """Return a Dropout that drops nothing, whose mask, if it is asked for, is true; onnxruntime removed those without one."""
+    """Return a Dropout as its data, with a mask of true if requested; onnxruntime has removed those without a mask."""
     if len(inputs) > 2:
         return None
     if given["tvm_custom"]["num_outputs"] == 1:
-        return inputs[0]  # no tuple, which ConvertLayout does not take
+        return inputs[0]  # no tuple, which ConvertLayout does not support
     mask = emit(relax.op.broadcast_to(relax.const(True, "bool"), inputs[0].ty.shape))
     return relax.Tuple([inputs[0], mask])
 
 
 def _element(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
-    """Return a tensor of a sequence, counted from its end."""
+    """Return a tensor of a sequence by its position from the end; None for other positions."""
     sequence, position = inputs[0], constant(inputs[1])
     return None if position is None or position >= 0 else sequence[len(sequence.ty.fields) + int(position)]
 
 
 def _reshape(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
-    """Return a Reshape from or to free extents, with extents of the data (0) and the rest (-1)."""
+    """Return a Reshape from or to free extents, where 0 copies an extent and -1 is the rest; None for others."""
     data, shape = inputs
     dims, kept = dims_of(data.ty), not given.get("allowzero", 0)
     numbers = constant(shape)
@@ -330,7 +330,7 @@ def _reshape(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.
 
 
 def _one_hot(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr:
-    """Return a OneHot as a comparison with each index and, as negative ones count from the end, each less the depth."""
+    """Return a OneHot as comparisons with each index, and with each index less the depth, as negative ones count from the end."""
     depth = constant(inputs[1])
     if depth is None:
         raise ValueError("the depth of a OneHot is not fixed")
@@ -344,7 +344,7 @@ def _one_hot(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.
 
 
 def _combine(operator: Callable[..., relax.Expr], is_mean: bool = False) -> Callable[..., relax.Expr | None]:
-    """Return the converter of an operator on several tensors, two by two; ConvertLayout has no layout for the frontend's stacks."""
+    """Return the converter of an operator on several tensors as operators on two; ConvertLayout has no layout for the frontend's stacks."""
 
     def convert(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
         if any(isinstance(each, relax.ShapeExpr) for each in inputs):
@@ -357,7 +357,7 @@ def _combine(operator: Callable[..., relax.Expr], is_mean: bool = False) -> Call
     return convert
 
 
-# Conversions to several operators.
+# Converters that emit several operators.
 _WRITERS: dict[str, Callable[[relax.BlockBuilder, Sequence[Any], dict[str, Any]], relax.Expr | None]] = {
     "Col2Im": add_windows,
     "Gather": gather,
@@ -366,7 +366,7 @@ _WRITERS: dict[str, Callable[[relax.BlockBuilder, Sequence[Any], dict[str, Any]]
     "Pad": pad,
     "TopK": take_first,
 }
-# None of these: the frontend's own.
+# Converters to one expression; other operators are left to the frontend.
 _CONVERTERS: dict[str, Callable[[Emit, Sequence[Any], dict[str, Any]], relax.Expr | None]] = {
     "AveragePool": average,
     "Dropout": _alone,

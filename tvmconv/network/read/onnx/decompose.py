@@ -1,4 +1,4 @@
-"""ONNX's operators that TVM's ONNX frontend (0.27) lacks and ONNX itself defines by no others, written as others."""
+"""Decompositions of operators that TVM's ONNX frontend (0.27) lacks, and that ONNX does not define as functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 Shape = tuple[int, ...]
-# Writes a node, given its attributes, and the shapes of its inputs and outputs.
+# Function that writes a node, given its attributes, and the shapes of inputs and outputs.
 _Write = Callable[[NodeWriter, dict[str, Any], "NodeProto", dict[str, Shape]], "list[NodeProto]"]
 
 
@@ -25,7 +25,7 @@ def decompose(node: NodeProto, shapes: dict[str, Shape], types: dict[str, int], 
     Raises
     ------
     ValueError
-        If it is one that is not written here; it continues "the node ...".
+        If this use of the operator is not supported; the message continues "the node ...".
     """
     data = shapes.get(node.input[0], ())
     if node.op_type == "Col2Im" and data and not all(data):
@@ -36,7 +36,7 @@ def decompose(node: NodeProto, shapes: dict[str, Shape], types: dict[str, int], 
 
 
 def _normalize(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes: dict[str, Shape]) -> list[NodeProto]:
-    """Write LpNormalization; where all numbers are 0, the quotients are 0, as in onnxruntime."""
+    """Write LpNormalization; rows of zeros stay 0, as in onnxruntime."""
     axes = shape_array(given.get("axis", -1))
     kind = "ReduceL1" if given.get("p", 2) == 1 else "ReduceL2"
     norm = write.reduce(kind, node.input[0], axes)
@@ -45,7 +45,7 @@ def _normalize(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes
 
 
 def _reverse(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes: dict[str, Shape]) -> list[NodeProto]:
-    """Write ReverseSequence as a gather of rows; those behind a sequence's length stay."""
+    """Write ReverseSequence as a gather of rows; those beyond a sequence's length stay."""
     shape, time = shapes[node.input[0]], given.get("time_axis", 0)
     steps, batch = shape[time], shape[1 - time]
     step = np.arange(steps, dtype=np.int64)[:, None]
@@ -99,7 +99,7 @@ def _waves(size: int, bins: int) -> tuple[Any, Any]:
 
 
 def _fourier(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes: dict[str, Shape]) -> list[NodeProto]:
-    """Write DFT as products with cosines and sines; of an inverse of one half, each bin but those that are real counts for two."""
+    """Write DFT as products with cosines and sines; in an inverse of half a spectrum, each complex bin counts twice."""
     shape = shapes[node.input[0]]
     axis = (
         write.number(2, -2)
@@ -108,12 +108,12 @@ def _fourier(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes: 
     )
     axis %= len(shape)
     if not shape[axis]:
-        raise ValueError("transforms along an axis whose extent calls give")
+        raise ValueError("transforms along an axis of free extent")
     inverse, half = given.get("inverse", 0), given.get("onesided", 0)
     real_numbers = inverse and half
     size = write.number(1, 2 * (shape[axis] - 1) if real_numbers else shape[axis])
     cosines, sines = _waves(size, size // 2 + 1 if half and not inverse else size)
-    taken = min(size // 2 + 1 if real_numbers else size, shape[axis])  # elements behind it are padding, or dropped
+    taken = min(size // 2 + 1 if real_numbers else size, shape[axis])  # elements beyond are padding, or dropped
     scale = np.full((taken, 1), 1 / size if inverse else 1)
     if real_numbers:
         scale[1 : (size + 1) // 2] *= 2
@@ -150,7 +150,7 @@ def _frames(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes: d
 
 
 def _places(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes: dict[str, Shape]) -> list[NodeProto]:
-    """Write the second output of a MaxPool: the place of the first greatest element of a window, in all of the data."""
+    """Write a MaxPool with its second output: the index, in all of the data, of the first greatest element of each window."""
     data = shapes[node.input[0]]
     rank, outputs = len(data) - 2, list(data[:2])
     taps, pads = given["kernel_shape"], given.get("pads", [0] * (2 * rank))
@@ -185,7 +185,7 @@ def _places(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes: d
     return write.finish(write.op("MaxPool", node.input[0], **given), write.op("Reshape", place, shape))
 
 
-# Operators of which extents may be free: these are 0 in shapes.
+# Operators whose data may have free extents, which are 0 in shapes.
 _FREE = ("DFT", "LpNormalization", "STFT")
 DECOMPOSED: dict[str, _Write] = {
     "Col2Im": _columns,

@@ -1,4 +1,4 @@
-"""Operators that TVM's ONNX frontend (0.27) lacks and ONNX defines by others, written as ONNX's own definitions of them."""
+"""Expansions of operators that TVM's ONNX frontend (0.27) lacks by ONNX's own function definitions."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _DOMAIN = "tvmconv.expanded"
 
 
 def expand_functions(model: ModelProto, source: str) -> ModelProto | None:
-    """Return a model of fixed shapes without operators that ONNX defines by others and the frontend lacks; None: it has none.
+    """Return a model of fixed shapes with the operators that the frontend lacks expanded; None if there are none.
 
-    What shapes decide in it is to be computed after.
+    Definitions compute with shapes, so constants are to be folded afterwards.
     """
     drop_unread(model)
     found = [node for node in model.graph.node if node.domain in _ONNX and _is_to_expand(node)]
@@ -47,7 +47,7 @@ def expand_functions(model: ModelProto, source: str) -> ModelProto | None:
 
 
 def _drop_axis_of_floats(function: FunctionProto) -> None:
-    """Make the floats that a definition broadcasts, such as Celu's alpha, scalars: of shape (1,) they gave a scalar an axis."""
+    """Make floats of shape (1,) in a definition, such as Celu's alpha, scalars: broadcast, they would give a scalar an axis."""
     for node in function.node:
         for each in node.attribute:
             if each.t.dims == [1] and each.t.data_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE):
@@ -55,7 +55,7 @@ def _drop_axis_of_floats(function: FunctionProto) -> None:
 
 
 def drop_empty(model: ModelProto) -> None:
-    """Leave out parts of no elements, which definitions for all shapes split off and put back: TVM has no such arrays."""
+    """Remove empty parts, which definitions for all shapes split off and concatenate again: TVM has no empty arrays."""
     types = types_of(model)
     empty = {
         name
@@ -87,7 +87,7 @@ _OPTIONAL = ("BatchNormalization", "Dropout", "LayerNormalization", "MaxPool")
 
 
 def drop_unread(model: ModelProto) -> None:
-    """Leave out optional outputs that nobody reads, such as the indices of a MaxPool, which the frontend lacks."""
+    """Remove unread optional outputs, such as the indices of a MaxPool, which the frontend lacks."""
     read = {*used_names(model.graph), *(each.name for each in model.graph.output)}
     for node in model.graph.node:
         while node.op_type in _OPTIONAL and len(node.output) > 1 and node.output[-1] not in read:
@@ -100,21 +100,21 @@ def _is_to_expand(node: NodeProto) -> bool:
 
 @cache
 def is_lacking(name: str) -> bool:
-    """Return whether the frontend has no converter of an ONNX operator, or takes another operator for it."""
+    """Return whether the frontend has no converter of an ONNX operator, or mistakes it for another one."""
     from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
 
     return name in _MISTAKEN or name not in _get_convert_map()
 
 
 def _definition(node: NodeProto, version: int, types: dict[str, TypeProto]) -> FunctionProto | None:
-    """Return an operator's definition for the inputs of a node; None: it has none."""
+    """Return an operator's function definition for the inputs of a node; None if there is none."""
     try:
         schema = onnx.defs.get_schema(node.op_type, version, "")
     except onnx.defs.SchemaError:
         return None
     given = {each.name for each in node.attribute}
     defaults = (each.default_value for each in schema.attributes.values() if each.name not in given)
-    node.attribute.extend(each for each in defaults if each.name)  # the inliner has none
+    node.attribute.extend(each for each in defaults if each.name)  # the inliner does not know defaults
     if schema.has_function:
         return onnx.FunctionProto.FromString(schema.function_body.SerializeToString())
     if not schema.has_context_dependent_function or any(name and name not in types for name in node.input):

@@ -1,7 +1,7 @@
-"""ONNX's and Microsoft's operators on integers as the same in f32, between DequantizeLinear and QuantizeLinear.
+"""Expansions of ONNX's and Microsoft's operators on integers to f32 operators between DequantizeLinear and QuantizeLinear.
 
-Those of Microsoft's that have no sums of products are read so. For comparisons all are: onnxruntime saturates pairs of products in 16
-bits on CPUs without VNNI, or lacks them (ConvInteger by filters of s8).
+Microsoft's operators without sums of products are read in this form. For comparisons all are expanded: onnxruntime saturates pairs of
+products in 16 bits on CPUs without VNNI, or lacks the operator (ConvInteger with filters of s8).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _FIRST, _LAST = [0, 3, 1, 2], [0, 2, 3, 1]
 
 
 def expand_qlinear(model: ModelProto, kept: Collection[str] = ()) -> None:
-    """Replace the operators on integers of a model's graph, but those that are `kept`.
+    """Expand the operators on integers of a model's graph, except those in `kept`.
 
     Raises
     ------
     ValueError
-        If a node has no such form; it names the node.
+        If a node cannot be expanded; it names the node.
     """
     version = next((each.version for each in model.opset_import if each.domain in OURS), 1)
     nodes = [each for node in model.graph.node for each in _expand(node, kept, version)]
@@ -43,7 +43,7 @@ def _expand(node: NodeProto, kept: Collection[str], version: int) -> Iterator[No
         yield node
         return
     if node.op_type == "QLinearSoftmax":
-        before = given.pop("opset", 1) < 13  # then it is of all axes from one on
+        before = given.pop("opset", 1) < 13  # then it is along all axes from `axis` on
         if given.get("axis", -1) != -1 and before != (version < 13):
             raise ValueError(
                 f"the QLinearSoftmax node {node.name or node.output[0]!r} follows another opset than"
@@ -90,7 +90,7 @@ def _gemm(add: Add, inputs: list[str], given: dict[str, Any]) -> None:
     a, a_scale, a_zero, b, b_scale, b_zero, bias, y_scale, y_zero = inputs
     right = add("DequantizeLinear", b, b_scale, b_zero, axis=0 if given.get("transB") else 1)
     parts = [add("DequantizeLinear", a, a_scale, a_zero), right]
-    if bias:  # of which alpha is a factor, too
+    if bias:  # which alpha multiplies, too
         parts.append(add("Mul", add("Cast", bias, to=TensorProto.FLOAT), add("Mul", a_scale, b_scale)))
     made = add("Gemm", *parts, **given, beta=given.get("alpha", 1.0))
     if y_scale:
@@ -98,7 +98,7 @@ def _gemm(add: Add, inputs: list[str], given: dict[str, Any]) -> None:
 
 
 def _of(kind: str, first: int, count: int = 1) -> Expand:
-    """Return the expansion of an operator of dequantized tensors, which come behind inputs that it takes as they are."""
+    """Return the expansion of an operator on `count` dequantized tensors, after `first` inputs that are passed on."""
 
     def expand(add: Add, inputs: list[str], given: dict[str, Any]) -> None:
         ends = range(first, first + 3 * count, 3)
@@ -117,7 +117,7 @@ def _concat(add: Add, inputs: list[str], given: dict[str, Any]) -> None:
 
 def _integer(kind: str) -> Expand:
     def expand(add: Add, inputs: list[str], given: dict[str, Any]) -> None:
-        # f32 has sums up to 2^24 exactly; onnxruntime's Conv has no wider type.
+        # f32 is exact up to 2^24; onnxruntime's Conv has no wider type.
         wide = TensorProto.FLOAT if kind == "Conv" else TensorProto.INT32
         factors = []
         for at, values in enumerate(inputs[:2]):

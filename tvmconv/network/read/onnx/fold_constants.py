@@ -1,7 +1,7 @@
-"""Compute constants of an ONNX model, and decide branches by them, where onnxruntime does not.
+"""Fold constants of an ONNX model, and the branches that they decide, where onnxruntime does not.
 
-onnxruntime (1.31) has no kernels for most operators in bf16, and refuses a model with one. And it computes a shape as a
-whole or not at all: an If that asks for a fixed extent, as exporters write `squeeze`, stays where another extent is free.
+onnxruntime (1.31) has no kernels for most operators in bf16, and refuses a model with one. It folds a shape as a whole or not at all: an
+If on a fixed extent, as exporters write `squeeze`, stays where another extent is free.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def fold_constants(model: ModelProto, source: str) -> ModelProto:
-    """Return a copy of a model, of fixed shapes, in which nothing is computed of constants, or of shapes, alone.
+    """Return a copy of a model of fixed shapes with everything folded that depends on constants and shapes only.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def fold_constants(model: ModelProto, source: str) -> ModelProto:
 
 
 def fold_extents(model: ModelProto) -> bool:
-    """Put constants in the place of ranks and fixed extents that nodes take from a shape; return whether there were some."""
+    """Replace ranks and fixed extents taken from shapes by constants; return whether there were any."""
     values = values_of(infer_shapes(model, data_prop=True).graph)
     constants = {each.name: each for each in model.graph.initializer}
     shapes: dict[str, Sequence[int | str]] = {}
@@ -80,7 +80,7 @@ def _shapes(model: ModelProto) -> Shapes:
 
 
 def _fold(model: ModelProto, shapes: Shapes, source: str) -> bool:
-    """Put constants, and the nodes of branches, in the place of nodes; say whether there were some."""
+    """Replace nodes by constants, and Ifs by the nodes of a branch; return whether anything changed."""
     from onnx.reference import ReferenceEvaluator  # takes longer to import than ONNX
 
     constants = {each.name: each for each in model.graph.initializer}
@@ -133,7 +133,7 @@ def _is_fixed(node: NodeProto, constants: dict[str, onnx.TensorProto]) -> bool:
 
 
 def _drop_unread(model: ModelProto) -> None:
-    """Leave out constants and nodes that nobody reads."""
+    """Remove unread constants and nodes."""
     read = keep_used(model.graph, [each.name for each in model.graph.output])
     weights = [each for each in model.graph.initializer if each.name in read]
     del model.graph.initializer[:]

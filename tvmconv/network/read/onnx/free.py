@@ -1,4 +1,4 @@
-"""ONNX models with free extents: their dimensions by names, and operators that the frontend would misread."""
+"""Free extents of ONNX models: named dimensions, and operators that the frontend would misread."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 Free = Mapping[str, Sequence[Extent]]
-# Operators that are read by the shapes of their data.
+# Operators whose conversion depends on the shapes of their data.
 _FIXED = ("Upsample", "RoiAlign", "If", "Loop", "Scan")
 
 
 def free_dims(inputs: Sequence[Input], given: Free, source: str) -> dict[str, tuple[Extent, ...]]:
-    """Return the extents of inputs that have free ones, each with a name: its own, the model's, or the input's and its axis.
+    """Return the extents of inputs that have free ones, each of these with its name, the model's, or ``input[axis]``.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def free_dims(inputs: Sequence[Input], given: Free, source: str) -> dict[str, tu
 
 
 def check_named(shapes: Mapping[str, Sequence[int]], free: Free, source: str) -> None:
-    """Raise SourceError if inputs of one size are none that have these free extents."""
+    """Raise SourceError if shapes do not match the free extents of inputs."""
     known: dict[str, int] = {}
     for name, extents in free.items():
         shape = shapes.get(name, shapes.get("", ()))
@@ -83,7 +83,7 @@ def check_named(shapes: Mapping[str, Sequence[int]], free: Free, source: str) ->
 
 
 def symbolic(free: Mapping[str, Sequence[Extent]]) -> tuple[dict[str, list[Any]], list[Extent]]:
-    """Return the shapes of inputs with symbols, or multiples of symbols, in the place of free extents, and these."""
+    """Return the shapes of inputs with symbols, or multiples of them, for free extents, and the free extents."""
     symbols = {
         each.name: (tirx.Var(each.name, "int64"), each) for extents in free.values() for each in extents if each.is_free
     }
@@ -100,7 +100,7 @@ def symbolic(free: Mapping[str, Sequence[Extent]]) -> tuple[dict[str, list[Any]]
 
 
 def check_nodes(model: ModelProto, source: str) -> None:
-    """Raise SourceError for a node whose extents are free, and that TVM's frontend (0.27) then reads as another."""
+    """Raise SourceError for a node of free extents that TVM's frontend (0.27) would misread."""
     types = types_of(model)
     fixed = {
         name: all(axis.HasField("dim_value") for axis in each.tensor_type.shape.dim)
@@ -119,17 +119,17 @@ def check_nodes(model: ModelProto, source: str) -> None:
 
 def _obstacle(node: NodeProto, given: Mapping[str, Any], model: ModelProto) -> str | None:
     if node.op_type in _FIXED:
-        return "is read by the shape of its data"
+        return "needs the shape of its data"
     same = str(given.get("auto_pad", "NOTSET"))
     if same not in ("NOTSET", "VALID", "") and node.op_type not in ("Conv", "MaxPool", "AveragePool"):
         return f"pads by {same}"
     if node.op_type == "ConvTranspose" and "output_shape" in given:
-        return "is given the shape of its output"
+        return "has an output_shape"
     if node.op_type == "Resize":
         if given.get("mode", "nearest") not in _METHODS:
-            return f"is {given['mode']}"
+            return f"has the mode {given['mode']}"
         if len(node.input) < 3 or given.get("antialias") or given.get("axes"):
-            return "is of opset 10, antialiased, or of some axes"
+            return "is of opset 10, antialiased, or has axes"
         if given.get("coordinate_transformation_mode", "half_pixel") not in _COORDINATES:
             return f"has coordinates by {given['coordinate_transformation_mode']}"
         if given.get("keep_aspect_ratio_policy", "stretch") != "stretch":
@@ -142,7 +142,7 @@ _COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric
 
 
 def resize(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
-    """Return a Resize of free extents, by factors or to a shape; None: its extents are fixed."""
+    """Return a Resize of free extents, by factors or to a shape; None if all extents are fixed."""
     data, *rest = inputs
     dims, scales, sizes = dims_of(data.ty) or (), *([None, *rest, None, None, None][2:4])
     if all(isinstance(each, int) for each in (*dims, *(numbers_in(sizes) or ()))):
@@ -181,7 +181,7 @@ def _times(size: Any, factor: float) -> Any:
     Raises
     ------
     ValueError
-        If calls are to compute it, and rounding decides.
+        If the extent is free, and the factor is no simple fraction, so that rounding would matter.
     """
     if isinstance(size, int):
         return int(size * factor)
@@ -192,7 +192,7 @@ def _times(size: Any, factor: float) -> Any:
 
 
 def take_slices(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
-    """Return a Slice of axes whose extents calls give, which the frontend does not know to be at least 1; None: it is another."""
+    """Return a Slice of free extents, which are at least 1, unknown to the frontend; None for others."""
     data, *rest = inputs
     dims = dims_of(data.ty)
     starts, ends, axes, steps = (numbers_in(each) for each in [*rest, None, None, None, None][:4])
@@ -203,7 +203,7 @@ def take_slices(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> r
     if not all(isinstance(step, int) for step in steps):
         return None
     for number, (axis, step) in enumerate(zip(axes, steps, strict=True)):
-        if step < 0:  # the same of the reversed axis
+        if step < 0:  # a forward slice of the reversed axis
             data, steps[number] = emit(relax.op.flip(data, axis)), -step
             for sides in (starts, ends):
                 last = -1 if isinstance(sides[number], int) else dims[axis] - 1
@@ -213,7 +213,7 @@ def take_slices(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> r
 
 
 def gather(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
-    """Return a Gather, of indices below 0 too, of extents that calls give; None: it is another."""
+    """Return a Gather of free extents, whose indices may be negative; None for others."""
     data, indices = inputs[0], constant(inputs[1])
     dims = dims_of(data.ty)
     if dims is None or not is_free(data.ty) or not isinstance(inputs[1].ty, relax.TensorType):
@@ -233,7 +233,7 @@ def gather(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[st
 
 
 def gather_elements(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
-    """Return a GatherElements, of indices below 0 too, of extents that calls give; None: it is another."""
+    """Return a GatherElements of free extents, whose indices may be negative; None for others."""
     data, indices = inputs
     dims = dims_of(data.ty)
     if dims is None or not is_free(data.ty):
@@ -243,14 +243,14 @@ def gather_elements(builder: relax.BlockBuilder, inputs: Sequence[Any], given: M
 
 
 def gather_nd(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
-    """Return a GatherND, of indices below 0 too, of extents that calls give; None: it is another."""
+    """Return a GatherND of free extents, whose indices may be negative; None for others."""
     (data, indices), emit = inputs, builder.emit
     dims, places = dims_of(data.ty), dims_of(indices.ty)
     if dims is None or places is None or not (is_free(data.ty) or is_free(indices.ty)):
         return None
     count = places[-1]
     if not isinstance(count, int) or given.get("batch_dims"):
-        raise ValueError("with free extents it must have no batch axes, and places of as many numbers as is fixed")
+        raise ValueError("with free extents it must have no batch axes, and a fixed number of indexed axes")
     row, found = relax.const(0, str(indices.ty.dtype)), list[Any]()
     for axis, extent in enumerate(dims[:count]):
         part = emit(relax.op.strided_slice(indices, [len(places) - 1], [axis], [axis + 1], assume_inbound=True))
@@ -263,7 +263,7 @@ def gather_nd(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping
 
 
 def take_first(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
-    """Return a TopK of as many numbers as calls give; None: it is another."""
+    """Return a TopK whose count is an expression of extents; None for others."""
     if len(inputs) < 2 or not isinstance(inputs[1], relax.ShapeExpr):
         return None
     (count,), axis = inputs[1].values, int(given.get("axis", -1))
@@ -271,7 +271,7 @@ def take_first(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mappin
 
 
 def numbers_in(given: Any) -> list[Any] | None:
-    """Return the numbers and expressions of a constant, a shape or a number; None: they are not known, or there is no such input."""
+    """Return the numbers and expressions of a constant, a shape or a number; None if they are unknown, or the input is absent."""
     if isinstance(given, relax.ShapeExpr):
         return [number_of(each) for each in given.values]
     if is_prim_expr(given):
@@ -281,7 +281,7 @@ def numbers_in(given: Any) -> list[Any] | None:
 
 
 def _side(side: Any, extent: Any) -> Any:
-    """Return where a slice begins or ends along an axis of so many elements, at least one."""
+    """Return where a slice begins or ends along an axis of at least one element, clamped to the axis."""
     if not isinstance(side, int):
         return side
     size = tirx.Var("size", "int64")
@@ -294,6 +294,10 @@ def _side(side: Any, extent: Any) -> Any:
 
 
 def word_of(given: Mapping[str, Any], name: str, default: str) -> str:
-    """Return an attribute of text, which the frontend hands over as bytes, or what it is by default."""
-    value = given.get(name, default)
+    """Return an attribute of text, or its default."""
+    return text_of(given.get(name, default))
+
+
+def text_of(value: Any) -> str:
+    """Return a text, which the frontend hands over as bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,4 +1,4 @@
-"""ONNX's Pad of extents that calls give, or by such: every mode, and crops by pads below 0."""
+"""ONNX's Pad with free extents or pads: all modes, and crops by negative pads."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .free import numbers_in, word_of
 
 
 def pad(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
-    """Return a Pad by what is inside or by a number; None: its extents and pads are fixed.
+    """Return a Pad with free extents or pads; None if all are fixed.
 
-    Pads of other modes are repeated where they are longer than the data, as NumPy's are.
+    Reflected and circular pads that are longer than the data repeat, as NumPy's do.
 
     Raises
     ------
     ValueError
-        If calls give the number.
+        If the padding number is not fixed.
     """
     data, dims = inputs[0], dims_of(inputs[0].ty)
     mode, (amounts, value, axes) = word_of(given, "mode", "constant"), [*inputs[1:], None, None, None][:3]
@@ -32,7 +32,7 @@ def pad(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[str, 
     pairs = dict(zip(chosen, zip(numbers[:half], numbers[half:], strict=True), strict=True))
     number = given.get("value", 0.0) if value is None else constant(value)
     if number is None:
-        raise ValueError("it pads by a number that calls give")
+        raise ValueError("its padding number is not fixed")
     known = {axis: pair for axis, pair in pairs.items() if all(isinstance(each, int) for each in pair)}
     for axis, (begin, end) in known.items():
         if min(begin, end) < 0:
@@ -57,7 +57,7 @@ def pad(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[str, 
 
 
 def _places(builder: relax.BlockBuilder, mode: str, extent: Any, size: Any, begin: Any) -> relax.Expr:
-    """Return which elements an axis is padded to; a gather takes those outside of it from its ends."""
+    """Return the indices of a padded axis's elements; a gather clamps those outside to the ends."""
 
     def compute(extent: Any, begin: Any) -> te.Tensor:
         period = {"wrap": extent, "reflect": tirx.max(2 * (extent - 1), 1)}.get(mode)
@@ -72,7 +72,7 @@ def _places(builder: relax.BlockBuilder, mode: str, extent: Any, size: Any, begi
 
 
 def _find_inside(builder: relax.BlockBuilder, extent: Any, shape: Sequence[Any], begin: Any) -> relax.Expr:
-    """Return which places of a padded axis are the data's."""
+    """Return a mask of the elements of a padded axis that are data."""
 
     def compute(extent: Any, begin: Any) -> te.Tensor:
         return te.compute(shape, lambda at, *_: tirx.all(at >= begin, at - begin < extent), "inside")
@@ -81,7 +81,7 @@ def _find_inside(builder: relax.BlockBuilder, extent: Any, shape: Sequence[Any],
 
 
 def _emit(builder: relax.BlockBuilder, compute: Callable[[Any, Any], te.Tensor], *numbers: Any) -> relax.Expr:
-    """Return what is computed of numbers, which the function takes: its shape may not have their symbols."""
+    """Return a tensor computed from numbers, as arguments of the function, as its shape may lack their symbols."""
     zero = tirx.const(0, "int64")
     given = [zero + each for each in numbers]
     return builder.emit(builder.call_te(compute, *given, primfunc_name_hint="counted"))

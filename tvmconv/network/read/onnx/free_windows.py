@@ -1,6 +1,6 @@
-"""Windows whose pads depend on extents that calls give: convolutions and pools that pad to a quotient (SAME), pools that round their size up.
+"""Windows whose pads depend on free extents: convolutions and pools with SAME pads, and pools that round their size up.
 
-An average of what is inside alone is one with zeros around, divided by the same of ones.
+An average that does not count pads is one with zeros as pads, divided by the same average of ones.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from ...ir.free import dims_of, product
 from ...ir.operators import AVERAGE_POOLS
 from ...operators.max_pool import may_begin_beyond
 from ..folding import FoldedAxis, fold
-from .free import numbers_in
+from .free import numbers_in, word_of
 
 _KINDS = ("Conv", "MaxPool")
 
 
 def give_free_pads(emit: Callable[[Any], Any], kind: str, inputs: Any, given: dict[str, Any]) -> None:
-    """Give a window of free extents its pads: as numbers where they are, else as a copy of its data with its edges.
+    """Give a window of free extents explicit pads: attributes where they are fixed, else padded data.
 
     Parameters
     ----------
     emit
         Binds an expression.
     kind, inputs, given
-        Of the node; inputs and attributes are changed.
+        The node's operator, inputs and attributes; the latter two are changed.
     """
     if kind not in _KINDS:
         return
@@ -45,7 +45,7 @@ def give_free_pads(emit: Callable[[Any], Any], kind: str, inputs: Any, given: di
 
 
 def average(emit: Callable[[Any], Any], inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
-    """Return an AveragePool whose windows' reach depends on free extents; None if it is another."""
+    """Return an AveragePool whose pads depend on free extents; None for others."""
     data, taps = inputs[0], given["kernel_shape"]
     found, rank = _edges(inputs, given), len(taps)
     if found is None:
@@ -72,7 +72,7 @@ def average(emit: Callable[[Any], Any], inputs: Sequence[Any], given: Mapping[st
 
 
 def add_windows(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr:
-    """Return a Col2Im of an image that calls give the extents of, and of two axes.
+    """Return a Col2Im of an image of free extents with two axes.
 
     Raises
     ------
@@ -94,8 +94,8 @@ def add_windows(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mappi
 
 
 def _edges(inputs: Sequence[Any], given: Mapping[str, Any]) -> tuple[list[tuple[Any, Any]], list[int]] | None:
-    """Return how far the windows of a node reach beyond its data, and what that is less than; None: pads say that, or all is fixed."""
-    auto, dims = _text(given.get("auto_pad", "NOTSET")), dims_of(inputs[0].ty) if inputs else None
+    """Return how far a node's windows reach beyond its data, and bounds of that; None if its pads are explicit, or its extents fixed."""
+    auto, dims = word_of(given, "auto_pad", "NOTSET"), dims_of(inputs[0].ty) if inputs else None
     if not (_is_same(given) or given.get("ceil_mode")):
         return None
     if dims is None:
@@ -109,7 +109,7 @@ def _edges(inputs: Sequence[Any], given: Mapping[str, Any]) -> tuple[list[tuple[
     spans = [dilation * (tap - 1) + 1 for tap, dilation in zip(taps, dilations, strict=True)]
     counts_pads = given.get("count_include_pad") and any(pads)
     if not _is_same(given) and not counts_pads and not may_begin_beyond(spans, strides, pads[len(taps) :]):
-        return None  # as pools have it
+        return None  # our pools round up by themselves
     edges: list[tuple[Any, Any]] = []
     for axis, (x, span, stride) in enumerate(zip(spatial, spans, strides, strict=True)):
         before, after = pads[axis], pads[axis + len(taps)]
@@ -119,20 +119,20 @@ def _edges(inputs: Sequence[Any], given: Mapping[str, Any]) -> tuple[list[tuple[
             edges.append((half, total - half) if auto == "SAME_UPPER" else (total - half, half))
         else:
             steps = _up(x + before + after - span, stride)
-            # A window that begins behind the data is none.
+            # A window that begins behind the data is dropped.
             last = _least(steps, _up(x + before, stride) - 1)
             edges.append((before, _most(last * stride + span - x - before, 0)))
     return edges, [span - 1 + stride for span, stride in zip(spans, strides, strict=True)]
 
 
 def _is_same(given: Mapping[str, Any]) -> bool:
-    return _text(given.get("auto_pad", "NOTSET")).startswith("SAME")
+    return word_of(given, "auto_pad", "NOTSET").startswith("SAME")
 
 
 def _with_edges(
     emit: Callable[[Any], Any], data: relax.Expr, edges: Sequence[Any], most: Sequence[int], value: float
 ) -> relax.Expr:
-    """Return data between edges of a value, each of less than `most`: a part of data with edges that are as wide."""
+    """Return data padded with a value by `edges`, each less than `most`: a slice of the data padded by `most`."""
     widths = [0, 0, 0, 0] + [width for each in most for width in (each, each)]
     wide, axes = emit(relax.op.nn.pad(data, widths, "constant", value)), list(range(2, 2 + len(edges)))
     sizes = (dims_of(data.ty) or ())[2:]
@@ -153,7 +153,3 @@ def _least(one: Any, other: Any) -> Any:
 
 def _most(one: Any, other: int) -> Any:
     return max(one, other) if isinstance(one, int) else tirx.max(one, other)
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)

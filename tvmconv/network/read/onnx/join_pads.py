@@ -1,4 +1,4 @@
-"""Join the zeros of a Pad node before a Conv with the Conv's own pads: the kernel reads the Pad's data in place."""
+"""Merge a Pad with zeros into the pads of the Conv after it, so that the kernel reads the unpadded data."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def join_pads(model: ModelProto) -> None:
-    """Replace Pad nodes by pads of the Convs after them, in a model with computed constants; `model` is changed.
+    """Replace Pad nodes by pads of the Convs after them, in a model with folded constants; `model` is changed.
 
-    A Pad that others read stays.
+    A Pad with other consumers stays for these.
     """
     joined: set[str] = set()
     made = {name: node for node in model.graph.node for name in node.output}
@@ -42,7 +42,7 @@ def join_pads(model: ModelProto) -> None:
 
 
 def _zeros(pad: NodeProto, constants: dict[str, TensorProto]) -> list[tuple[int, int]] | None:
-    """Return how many zeros a Pad puts before and after each axis; None if it does something else, or is no Pad."""
+    """Return the numbers of zeros that a Pad adds before and after each axis; None for other nodes and pads."""
     given = attributes_of(pad)
     if pad.op_type != "Pad" or given.get("mode", "constant") != "constant" or "".join(pad.input[3:]):
         return None

@@ -1,7 +1,7 @@
-"""ONNX's pads that TVM's ONNX frontend (0.27) takes for others: explicit ones, crops and gathers in their place.
+"""Explicit pads, crops and gathers for ONNX's pads that TVM's ONNX frontend (0.27) misreads.
 
-It rounds the output of a maximum pool by SAME_LOWER down, does not bound its pads by 0, leaves out dilations of averages, and
-pads what a negative pad crops off. Relax refuses a transposed convolution whose output padding is not below its stride.
+It rounds the output of a maximum pool with SAME_LOWER down, may make its pads negative, ignores dilations of averages, and pads where
+a negative pad crops. Relax refuses a transposed convolution whose output padding is not below its stride.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MODES = {"edge": "edge", "reflect": "reflect", "wrap": "wrap"}
 
 
 def give_pool_pads(node: NodeProto, data: Shape) -> None:
-    """Give a pool pads in place of `auto_pad`; an LpPool also in place of a size that is rounded up, as it is a mean of all taps.
+    """Give a pool explicit pads instead of `auto_pad`; an LpPool, a mean of all taps, also instead of a size that is rounded up.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def give_pool_pads(node: NodeProto, data: Shape) -> None:
     spatial = data[2:]
     if len(spatial) != len(sizes) or not all(spatial):
         if node.op_type != "LpPool":
-            return  # `free_windows.py`: calls give it
+            return  # `free_windows.py` reads free extents
         what = "rounds its size up" if rounds_up else f"pads by {mode}"
         raise ValueError(f"{what}, for data of unknown shape")
     strides, dilations = (given.get(name, [1] * len(sizes)) for name in ("strides", "dilations"))
@@ -51,7 +51,7 @@ def give_pool_pads(node: NodeProto, data: Shape) -> None:
         for axis, (x, size, stride, dilation) in enumerate(zip(spatial, sizes, strides, dilations, strict=True)):
             span = dilation * (size - 1) + 1
             steps = -(-(x + begins[axis] + ends[axis] - span) // stride)
-            steps -= steps * stride >= x + begins[axis]  # a window that begins behind the data
+            steps -= steps * stride >= x + begins[axis]  # drop a window that begins behind the data
             ends[axis] = max(steps * stride + span - x - begins[axis], 0)
         del given["ceil_mode"]
         set_attributes(node, given | {"pads": [*begins, *ends]})
@@ -62,13 +62,13 @@ def give_pool_pads(node: NodeProto, data: Shape) -> None:
     ]
     begins = [total - total // 2 if mode == "SAME_LOWER" else total // 2 for total in totals]
     ends = [total - begin for total, begin in zip(totals, begins, strict=True)]
-    if mode.startswith("SAME"):  # the size is the quotient rounded up, and pads make it that
+    if mode.startswith("SAME"):  # the pads make the size the quotient rounded up
         given.pop("ceil_mode", None)
     set_attributes(node, given | {"pads": [*begins, *ends]})
 
 
 def give_longer_output(node: NodeProto) -> None:
-    """Lower the pads at the end by an output padding that is not below the stride: below 0 they are as much more output."""
+    """Subtract an output padding that is not below the stride from the pads at the end: negative pads extend the output."""
     given = attributes_of(node)
     extra = given.get("output_padding", [])
     strides = given.get("strides", [1] * len(extra))
@@ -82,16 +82,16 @@ def give_longer_output(node: NodeProto) -> None:
 
 
 def pad_nodes(node: NodeProto, data: Shape, model: ModelProto) -> list[NodeProto]:
-    """Return the nodes for a Pad: itself, or a gather or a crop for each axis, where TVM refuses or misreads its pads."""
+    """Return the nodes for a Pad: itself or, where TVM refuses or misreads its pads, a gather or crop for each axis."""
     given = attributes_of(node)
     constants = {each.name: each for each in model.graph.initializer}
     mode, pads = given.get("mode", "constant"), pads_of(node, given, constants, len(data))
     if pads is None or not data or not all(data):
         return [node]
-    # The rest of each axis, from which pads are made.
+    # The cropped extent of each axis, which the pads copy.
     left = [x + min(begin, 0) + min(end, 0) for x, (begin, end) in zip(data, pads, strict=True)]
     most = {"reflect": [x - 1 for x in left], "wrap": left}.get(mode, [np.inf] * len(left))
-    # Exporters write `wrap` before opset 19, too, and onnxruntime takes it.
+    # Exporters write `wrap` before opset 19, too, and onnxruntime accepts it.
     read = mode != "wrap" or any(each.domain in ("", "ai.onnx") and each.version >= 19 for each in model.opset_import)
     if read and all(min(each) >= 0 and max(each) <= limit for each, limit in zip(pads, most, strict=True)):
         return [node]
@@ -121,7 +121,7 @@ def pad_nodes(node: NodeProto, data: Shape, model: ModelProto) -> list[NodeProto
 def pads_of(
     node: NodeProto, given: dict[str, Any], constants: Mapping[str, TensorProto], rank: int | None = None
 ) -> list[tuple[int, int]] | None:
-    """Return the beginning and ending pads of each axis of a Pad; None if they are not fixed. With `axes` it needs the rank."""
+    """Return the begin and end pads of each axis of a Pad; None if they are not fixed, or `axes` is given without the rank."""
     arrays = [array_of(constants[each]) if each in constants else None for each in node.input]
     pads, axes = ([*arrays, None, None, None][at] for at in (1, 3))
     numbers = given["pads"] if "pads" in given else None if pads is None else pads.tolist()
@@ -135,6 +135,6 @@ def pads_of(
 
 
 def set_attributes(node: NodeProto, attributes: dict[str, Any]) -> None:
-    """Give a node these attributes in place of its own."""
+    """Replace a node's attributes."""
     del node.attribute[:]
     node.attribute.extend(helper.make_attribute(name, each) for name, each in attributes.items())

@@ -1,4 +1,4 @@
-"""Partition an ONNX model into networks: one, or the largest parts between nodes that no network computes."""
+"""Partition an ONNX model into networks: one, or the largest parts between unsupported nodes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     import tvm
     from onnx import ModelProto, NodeProto
 
-# No part has graphs within nodes, which have no identity (identity.c), nor tensors whose shapes numbers decide.
+# Operators outside of parts: nodes with subgraphs, which have no identity (identity.c), or outputs whose shapes depend on data.
 _DECIDING = {"If", "Loop", "Scan", "Compress", "NonMaxSuppression", "NonZero", "Unique"}
-# Times that a model is cut anew: once for operators that the frontend names, once for nodes found by themselves, and some to spare.
+# The most rounds of cutting: one for operators that the frontend names, one for nodes that cannot be read alone, and some to spare.
 _MOST_ROUNDS = 8
-# Elements of a constant that is a shape, axes or a scale rather than a weight.
+# The most elements of a constant that is a shape, axes or a scale rather than a weight.
 _SMALL = 16
-# Operators that take the time of networks. Parts without are not worth a node of their own, which waits for all of its inputs.
+# Operators that dominate the time of networks. A part without them is not worth a node, which waits for all of its inputs.
 _WORTHWHILE = {"Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "RNN", "GRU", "LSTM", "Attention", *MICROSOFT}
 _WORTHWHILE |= {"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"}
 _TYPES = {
@@ -47,7 +47,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class ModelPart:
-    """A part of a model as a Relax module; the names of its inputs and outputs, none if it is all of the model."""
+    """A part of a model as a Relax module, and the names of its inputs and outputs, none for the whole model."""
 
     module: tvm.IRModule
     inputs: tuple[str, ...] = ()
@@ -55,18 +55,18 @@ class ModelPart:
 
 
 def read_parts(source: str, bucket: Bucket | None = None, free: Free | None = None) -> list[ModelPart]:
-    """Return a model as one network, or if it has operators that no network has, its largest parts between those.
+    """Return a model as one network, or its largest parts between unsupported operators.
 
-    Parts have convolutions or products. Each is as large as can be, and no two wait for each other: the first has all that needs
-    no lacking operator, the next all that needs those which need the first alone, and so on.
+    Parts contain convolutions or products. Each is as large as possible without mutual dependences: the first has all nodes that depend
+    on no unsupported operator, the next those that depend on such operators after the first part only, and so on.
 
     Parameters
     ----------
     source, bucket
-        As for :func:`tvmconv.network.read.onnx.reader.read_onnx`, and so are the errors. It is a SourceError, too, if there is no such part.
+        As for :func:`tvmconv.network.read.onnx.reader.read_onnx`, with the same errors; a SourceError, too, if there is no such part.
     free
-        The extents of inputs that have free ones, as :func:`tvmconv.network.read.onnx.free.free_dims` returns them. What needs lacking
-        operators is then no part, for a network's extents are those of inputs.
+        The extents of inputs with free ones, as :func:`tvmconv.network.read.onnx.free.free_dims` returns them. Nodes that depend on
+        unsupported operators are then in no part, as the extents of a network depend on those of the model's inputs.
     """
     simple = simplify(fix_shapes(source, bucket, inline=False, free=free), source)
     lacking: list[str] = sorted(_DECIDING.intersection(node.op_type for node in simple.graph.node))
@@ -91,7 +91,7 @@ def read_parts(source: str, bucket: Bucket | None = None, free: Free | None = No
 
 
 class _Cut:
-    """A model between nodes that no network has."""
+    """A model cut at unsupported nodes."""
 
     def __init__(self, model: ModelProto, source: str, free: Free) -> None:
         self._model, self._source, self._free = model, source, free
@@ -103,7 +103,7 @@ class _Cut:
         self._lacking = {number for number, node in enumerate(self._nodes) if not self._is_plain(node)}
 
     def parts(self) -> list[ModelPart]:
-        """Return the readable parts; all nodes that cannot be read alone are left out at once."""
+        """Return the readable parts; each round excludes all nodes that cannot be read alone."""
         read: dict[tuple[int, ...], list[ModelPart]] = {}
         groups: list[tuple[int, ...]] = []
         for _ in range(_MOST_ROUNDS):
@@ -118,11 +118,11 @@ class _Cut:
         return [part for nodes in groups for part in read[nodes]]
 
     def _read(self, nodes: tuple[int, ...]) -> tuple[list[ModelPart], set[int]]:
-        """Return nodes as a part, or the refused ones among them; if no node is at fault, the connected groups that can be read."""
+        """Return nodes as a part, or the refused ones among them; if no single node is refused, the connected groups that can be read."""
         try:
             return [self._part(nodes)], set()
         except SourceError as error:
-            # It may name what the frontend, or ONNX's definitions, write a node as, and no node of the model.
+            # Names may be of operators from which the frontend or ONNX's definitions build a node, instead of the model's.
             names = error.names if isinstance(error, LackingOperatorsError) else ()
         named = {number for number, node in enumerate(self._nodes) if node.op_type in names} - self._lacking
         if refused := named or {number for number in nodes if not self._free and not self._is_readable(number)}:
@@ -145,8 +145,8 @@ class _Cut:
     def _groups(self) -> Iterator[tuple[int, ...]]:
         """Yield the numbers of each part's nodes.
 
-        A node's level is the greatest number of changes from lacking nodes to others on a way to it, so what a part
-        needs has lower levels, or is lacking and of no higher one.
+        A node's level is the greatest number of changes from unsupported nodes to others on a path to it, so the nodes on which a
+        part depends have lower levels, or are unsupported and have no higher one.
         """
         levels: list[int] = []
         for number, node in enumerate(self._nodes):
@@ -164,7 +164,7 @@ class _Cut:
                 yield tuple(sorted(number for each in worth for number in each))
 
     def _components(self, nodes: Sequence[int]) -> list[list[int]]:
-        """Return those of nodes that are connected with each other."""
+        """Return the connected components of nodes."""
         leaders = {each: each for each in nodes}
 
         def leader(node: int) -> int:
@@ -183,7 +183,7 @@ class _Cut:
         return list(components.values())
 
     def _is_readable(self, number: int) -> bool:
-        """Return whether a node can be read by itself; of nodes alike, with other weights, one is tried."""
+        """Return whether a node can be read by itself; of nodes that differ in weights only, one is tried."""
         node = self._nodes[number]
         ends = tuple((self._values[name], self._number(name)) for name in (*node.input, *node.output) if name)
         key = (node.op_type, str(node.attribute), ends)
@@ -196,7 +196,7 @@ class _Cut:
         return self._readable[key]
 
     def _number(self, name: str) -> bytes | None:
-        """Return the numbers of a small constant, which distinguish nodes, or nothing for a large one; None if it is no constant."""
+        """Return the bytes of a small constant, which distinguish nodes, and none for a large one; None for other tensors."""
         if name not in self._constants:
             return None
         constant = self._constants[name]
@@ -225,7 +225,7 @@ class _Cut:
         return ModelPart(as_relax(model, self._source, free), tuple(inputs), tuple(outputs))
 
     def _shape(self, name: str) -> Dims | None:
-        """Return an output's declaration, without free extents, which the reader decides."""
+        """Return the shape with which an output is declared; None with free extents, which the reader infers."""
         return None if self._free else self._values[name].shape
 
     def _is_plain_value(self, value: Value) -> bool:
@@ -236,7 +236,7 @@ class _Cut:
 
 
 def _values(model: ModelProto, source: str) -> dict[str, Value]:
-    """Return the types and shapes of tensors as onnxruntime infers them, without sparse constants, which no part takes along."""
+    """Return the types and shapes of tensors as onnxruntime infers them, without sparse constants, which parts do not support."""
     shown = type(model)()
     shown.CopyFrom(model)
     known = {each.name for each in shown.graph.output}
@@ -250,7 +250,7 @@ def _values(model: ModelProto, source: str) -> dict[str, Value]:
     values = {name: its for name, its in values_of(model.graph).items() if name in {each.name for each in ends}}
     ranked = {name for name, each in types_of(model).items() if each.tensor_type.HasField("shape")}
     for each in session.get_outputs():
-        # It has no shape of scalars, nor of unknown tensors.
+        # onnxruntime reports an empty shape for scalars and for unknown shapes.
         shape = tuple(each.shape) if each.shape or each.name in ranked else None
         values[each.name] = Value(_TYPES.get(each.type, 0), shape)
     return values

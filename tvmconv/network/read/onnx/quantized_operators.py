@@ -32,7 +32,7 @@ OF_DEQUANTIZED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 def convert_quantized(builder: relax.BlockBuilder, kind: str, inputs: Any, given: dict[str, Any]) -> relax.Expr | None:
-    """Return an operator by sums of integers; None if it has none, and then `inputs` are for the frontend."""
+    """Return an operator by sums of integers; None if that is impossible, with `inputs` prepared for the frontend."""
     taken = [inputs[at] if at < len(inputs) else None for at in range(max(9, len(inputs)))]
     if kind in OF_DEQUANTIZED:
         made = _multiply_dequantized(builder, kind, taken, given)
@@ -88,7 +88,7 @@ def _sums(
         "padding": named.get("pads", [0] * 2 * rank),
         "dilation": named.get("dilations", [1] * rank),
     }
-    # In the place of free extents the least that the filter fits in: what they decide is not read.
+    # Free extents are replaced by the smallest that fit the filter; nothing that depends on them is used.
     spans = [1, 1, *(step * (size - 1) + 1 for step, size in zip(windows["dilation"], taps[2:], strict=True))]
     sizes = [size if isinstance(size, int) else span for size, span in zip(dims, spans, strict=True)]
     try:
@@ -99,7 +99,7 @@ def _sums(
 
 
 def _as_matrix(weights: Quantized, given: dict[str, Any]) -> Quantized | None:
-    """Return the weights of a Gemm as those of a product; None: it does more."""
+    """Return the weights of a Gemm as those of a product; None if it also scales, or transposes its data."""
     array = weights.array
     if given.get("transA", 0) or given.get("alpha", 1.0) != 1 or given.get("beta", 1.0) != 1 or array is None:
         return None
@@ -109,7 +109,7 @@ def _as_matrix(weights: Quantized, given: dict[str, Any]) -> Quantized | None:
 
 
 def _fold(builder: relax.BlockBuilder, expr: Any) -> Any:
-    """Return the dequantized numbers, if they are fixed."""
+    """Return the dequantized numbers of fixed integers; any other expression unchanged."""
     found = find_dequantized(builder, expr)
     array = None if found is None else found.array
     if found is None or array is None:
@@ -120,7 +120,7 @@ def _fold(builder: relax.BlockBuilder, expr: Any) -> Any:
 
 
 def _qlinear(kind: str) -> Convert:
-    """Return the converter of a QLinearConv or QLinearMatMul, which may have a bias of QGemm's: one factor, a rounding, the zero point."""
+    """Return the converter of a QLinearConv or QLinearMatMul, or of a QGemm with a bias: sums times one factor, rounded, plus the zero point."""
 
     def convert(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
         x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = inputs
@@ -154,7 +154,7 @@ def _qlinear(kind: str) -> Convert:
 
 
 def _integer(kind: str) -> Convert:
-    """Return the converter of a ConvInteger or MatMulInteger: sums; the zero point of data may be one that is computed."""
+    """Return the converter of a ConvInteger or MatMulInteger, sums whose data may have a computed zero point."""
 
     def convert(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
         x, w, x_zero, w_zero = inputs[:4]
@@ -175,7 +175,7 @@ def _integer(kind: str) -> Convert:
 
 
 def _gemm(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
-    """Return a QGemm: a QLinearMatMul with a bias, or without an output's scale a product in f32."""
+    """Return a QGemm: a QLinearMatMul with a bias or, without an output scale, a product in f32."""
     a, a_scale, a_zero, b, b_scale, b_zero, bias, y_scale, y_zero = inputs
     weights = read_quantized(b, b_scale, b_zero, 0 if given.get("transB", 0) else 1)
     plain = None if weights is None else _as_matrix(weights, {"transB": given.get("transB", 0)})

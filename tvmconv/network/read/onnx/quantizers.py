@@ -1,4 +1,4 @@
-"""QuantizeLinear and DequantizeLinear as TVM's ONNX frontend reads them: fixed numbers computed, those of fewer bits as of 8."""
+"""QuantizeLinear and DequantizeLinear in the form that TVM's ONNX frontend reads: constants folded, integers of fewer bits as 8 bits."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 _READ = ("INT8", "UINT8", "INT16", "UINT16", "INT32")
-# Integers that are numbers of 8 bits, too.
+# Shorter integers, by the type of 8 bits that contains them.
 _SHORT = {"INT4": np.int8, "UINT4": np.uint8, "INT2": np.int8, "UINT2": np.uint8}
 
 
 def read_quantizer(node: NodeProto, types: Mapping[str, int], model: ModelProto) -> list[NodeProto]:
     """Return the replacement of a node, in a model with these types of tensors.
 
-    What is dequantized of constants is computed, but for a filter of integers: onnxruntime leaves it for its own kernels.
+    Dequantized constants, which onnxruntime does not fold, are folded, except filters of integers.
 
     Raises
     ------
     ValueError
-        If networks have none such.
+        If networks do not support the node.
     """
     given, constants = attributes_of(node), {each.name: each for each in model.graph.initializer}
     dequantizes = node.op_type == "DequantizeLinear"
@@ -78,7 +78,7 @@ def _dequantize(array: Array, scale: Array, zero: Array | None, axis: int, block
 
 
 def _is_of_integers(node: NodeProto, model: ModelProto) -> bool:
-    """Return whether a dequantized tensor's only reader multiplies it by another dequantized one: it is a filter of integers."""
+    """Return whether a dequantized tensor is a filter of integers: all readers multiply dequantized data by it."""
     readers = [each for each in model.graph.node if node.output[0] in each.input]
     if not readers or any(each.op_type not in OF_DEQUANTIZED or each.input[1] != node.output[0] for each in readers):
         return False

@@ -50,7 +50,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-# Microsoft's operators that the frontend reads as such. It looks at names alone.
+# Microsoft's operators that the frontend reads; it ignores domains.
 MICROSOFT = {
     "Attention",
     "BiasGelu",
@@ -67,8 +67,7 @@ MICROSOFT |= {"DequantizeLinear", "QuantizeLinear", *expand_qlinear.MICROSOFT}
 def read_onnx(source: str, bucket: Bucket | None = None) -> tvm.IRModule:
     """Return an ONNX model as TVM's frontend reads it, its parameters as constants.
 
-    Before, onnxruntime computes what constants and the shapes of the inputs decide: the frontend has no shapes as tensors
-    to compute with.
+    First, onnxruntime folds everything that depends on constants and input shapes only: the frontend does not compute with shapes.
 
     Parameters
     ----------
@@ -100,7 +99,7 @@ def as_relax(model: ModelProto, source: str, free: Free | None = None) -> tvm.IR
     from .converters import read
 
     try:
-        # The frontend prints its troubles; the error says them again.
+        # The frontend prints its errors, which ours repeat.
         with redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module = read(simple, lambda branch: prepare(branch, source), shapes)
@@ -113,12 +112,12 @@ def as_relax(model: ModelProto, source: str, free: Free | None = None) -> tvm.IR
         if any(node.op_type in OP_TYPES for node in simple.graph.node):
             message += f"; the convolutions alone can be built: tvmconv build {source}"
         raise LackingOperatorsError(message, names.split(", ")) from None
-    except Exception as error:  # whatever its converters stumble over
+    except Exception as error:  # of any kind, from its converters
         raise SourceError(
             f"{source}: TVM's ONNX frontend cannot read it: {last_line(error)}; the convolutions alone can be built: "
             f"tvmconv build {source}"
         ) from error
-    # Names of outputs, which the frontend forgets.
+    # The frontend drops the names of outputs.
     module["main"] = module["main"].with_attr(OUTPUT_NAMES, [each.name for each in simple.graph.output])
     return with_extents(module, extents) if extents else module
 
@@ -128,12 +127,12 @@ def prepare(model: ModelProto, source: str) -> ModelProto:
     simple = simplify(model, source)
     while any(node.op_type == "If" for node in simple.graph.node) and fold_extents(simple):
         simple = simplify(simple, source)
-    check_quantized(simple, source)  # also numbers that were computed
+    check_quantized(simple, source)  # also folded constants
     if foreign := sorted({f"{node.domain}.{node.op_type}" for node in simple.graph.node if is_foreign(node)}):
         raise LackingOperatorsError(f"{source}: networks do not support {', '.join(foreign)}", foreign)
     by_others = expand_functions(simple, source)
     if by_others is not None or any(node.op_type == "Shape" for node in simple.graph.node):
-        # Of an operator that is written as others after onnxruntime has computed the constants.
+        # Expansions contain further constants.
         simple = simplify(by_others or simple, source)
     if by_others is not None:
         drop_empty(simple)
@@ -149,34 +148,34 @@ def prepare(model: ModelProto, source: str) -> ModelProto:
 
 
 def _numbers_of_branches(model: ModelProto) -> list[str]:
-    """Return inputs that are numbers, of a model with branches."""
+    """Return the scalar inputs of a model with branches."""
     has_branches = any(node.op_type == "If" for node in model.graph.node)
     return [each.name for each in declared_inputs(model.graph) if each.dims in ((), (1,))] if has_branches else []
 
 
 def is_foreign(node: NodeProto) -> bool:
-    """Return whether a node is of another domain: the frontend does not know it, or takes it for ONNX's."""
+    """Return whether a node is of an unknown domain, so that the frontend lacks it, or mistakes it for ONNX's."""
     return node.domain not in OURS and not (node.domain == "com.microsoft" and node.op_type in MICROSOFT)
 
 
 def fix_shapes(
     source: str, bucket: Bucket | None = None, cut: Sequence[str] = (), inline: bool = True, free: Free | None = None
 ) -> ModelProto:
-    """Return an ONNX model with the shapes of its inputs fixed, its weights within, unless they are too many for protobuf.
+    """Return an ONNX model with fixed input shapes, and with its weights, unless they are too large for protobuf.
 
-    An input that has a default, an initializer of its name, is that constant and no input: files of IR 3 list all of their weights
-    so. What is to be given in each call has no initializer.
+    An input with a default, an initializer of its name, becomes that constant: files of IR 3 list all of their weights as inputs. The
+    inputs of a call have no initializers.
 
     Parameters
     ----------
     source, bucket
         As for :func:`read_onnx`.
     cut
-        Tensors that are the outputs in place of the model's; what only the model's own outputs need is left out.
+        Tensors that replace the model's outputs; nodes that they do not need are removed.
     inline
-        Whether the model's own functions are inlined here, or by onnxruntime, which gives tensors within other names.
+        Whether the model's functions are inlined here, or by onnxruntime, which renames their tensors.
     free
-        The extents of inputs that have free ones, as :func:`tvmconv.network.read.onnx.free.free_dims` returns them.
+        The extents of inputs with free ones, as :func:`tvmconv.network.read.onnx.free.free_dims` returns them.
 
     Raises
     ------
@@ -199,9 +198,9 @@ def fix_shapes(
 
 
 def _fix_values(model: ModelProto, values: Mapping[str, float], source: str) -> ModelProto:
-    """Return a model with some inputs as numbers, without the branches of Ifs that these exclude.
+    """Return a model with some inputs fixed to numbers, without the branches of Ifs that these exclude.
 
-    This comes before other inputs have extents: a branch that is ruled out may be for other extents.
+    Called before the other inputs' shapes are fixed, as an excluded branch may be for other shapes.
     """
     inputs, declared = {each.name: each for each in model.graph.input}, declared_inputs(model.graph)
     for name, value in values.items():
@@ -213,7 +212,7 @@ def _fix_values(model: ModelProto, values: Mapping[str, float], source: str) -> 
 
 
 def fill_shape(dims: Dims | None, value: float, dtype: np.dtype, name: str, source: str) -> np.ndarray:
-    """Return the constant that a number makes of an input; raise SourceError if its shape is free, or its type lacks the number."""
+    """Return an input's constant filled with a number; raise SourceError if its shape is free, or its type lacks the number."""
     shape = [dim for dim in dims or () if isinstance(dim, int)]
     if dims is None or len(shape) < len(dims):
         raise SourceError(
@@ -227,14 +226,14 @@ def fill_shape(dims: Dims | None, value: float, dtype: np.dtype, name: str, sour
 
 
 def bind_inputs(inputs: Sequence[Input], bucket: Bucket, free: Free, source: str) -> dict[str, Dims | None]:
-    """Return the extents of inputs, those that calls give by their names; raise SourceError if others stay free, or are 0."""
+    """Return the extents of inputs, the free ones by name; raise SourceError if others are not fixed, or are 0."""
     bound = bind(inputs, bucket, source)
     fixed = {name: dims for name, dims in bound.items() if name not in free}
     bound |= {name: tuple(each.name or each.low for each in extents) for name, extents in free.items()}
     if left := left_free(fixed):
         raise SourceError(f"{source}: {left}")
     for name, dims in bound.items():
-        if dims and 0 in dims:  # TVM's frontend would take it for free
+        if dims and 0 in dims:  # TVM's frontend would read 0 as free
             given = "x".join(map(str, dims))
             raise SourceError(
                 f"{source}: {name} has the shape {given}; a network is compiled for extents of at least 1"
@@ -256,7 +255,7 @@ def _without_weights_as_inputs(model: ModelProto) -> ModelProto:
     if len(given) < len(model.graph.input):
         del model.graph.input[:]
         model.graph.input.extend(given)
-        model.ir_version = max(model.ir_version, 4)  # the first that has weights that are no inputs
+        model.ir_version = max(model.ir_version, 4)  # the first version whose weights need not be inputs
     return model
 
 
@@ -272,7 +271,7 @@ def _cut_outputs(model: ModelProto, names: Sequence[str], source: str) -> None:
 
 
 def no_tensor(source: str, name: str, known: Iterable[str]) -> SourceError:
-    """Return the error for a tensor that is to be an output, and that a model has not."""
+    """Return the error for a requested output that is no tensor of the model."""
     near = difflib.get_close_matches(name, known)
     return SourceError(
         f"{source}: no node gives a tensor {name!r}{', but ' + ', '.join(map(repr, near)) if near else ''}; "
@@ -281,7 +280,7 @@ def no_tensor(source: str, name: str, known: Iterable[str]) -> SourceError:
 
 
 def simplify(model: ModelProto, source: str) -> ModelProto:
-    """Return a model with its constants computed by onnxruntime, in ONNX's own operators; nothing of weights that stay in files."""
+    """Return a model with its constants folded by onnxruntime, in ONNX's own operators; weights that stay in files are not folded."""
     model, apart = without_weights(model)
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         optimized = str(Path(folder) / "model.onnx")

@@ -1,7 +1,7 @@
-"""ONNX's GRU, LSTM and RNN, which TVM's ONNX frontend (0.27) lacks, as loops over their steps, of which calls may give the number.
+"""ONNX's GRU, LSTM and RNN, which TVM's ONNX frontend (0.27) lacks, as loops over their steps, whose number may be free.
 
-A DynamicQuantizeLSTM of Microsoft's multiplies integers by its weights, of all inputs at once and of the states of each step; so do the
-loops, but of the states in f32.
+Microsoft's DynamicQuantizeLSTM multiplies quantized inputs, all at once, and quantized states, in each step, by integer weights; the
+loops do the same with states in f32.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from tvm.relax.frontend.onnx.onnx_frontend import DynamicQuantizeLinear
 from ...ir.constants import constant
 from ...ir.free import dims_of
 from ..recurrent import Array, multiply_steps, walk_steps
+from .free import text_of, word_of
 from .quantized_operators import convert_quantized
 from .unroll_recurrent import ACTIVATIONS, GATES
 
-# Operators that are read here.
+# Operators that are converted here.
 RECURRENT = (*GATES, "DynamicQuantizeLSTM")
 
 
@@ -31,7 +32,7 @@ def convert_recurrent(
     Raises
     ------
     ValueError
-        If it is one that is not read.
+        If this use of the operator is not supported.
     """
     is_rounded, kind = kind not in GATES, kind.removeprefix("DynamicQuantize")
     data, *others = [*inputs, *[None] * 12][:12]
@@ -52,7 +53,7 @@ def convert_recurrent(
     directions, _, size = recurrent.shape
     kinds = [name for number in range(directions) if (name := kind_of(kind, given, number))]
     if len(kinds) < directions:
-        names = ", ".join(map(_text, given["activations"]))
+        names = ", ".join(map(text_of, given["activations"]))
         raise ValueError(f"it has the activations {names}, which loops over steps do not support")
     if bias is None:
         bias = np.zeros((directions, 2 * GATES[kind] * size), np.float32)
@@ -61,7 +62,7 @@ def convert_recurrent(
     found = []
     for number, name in enumerate(kinds):
         states = [_initial(emit, each, number, (dims[1], size)) for each in others[4:6]]
-        backward = number == 1 or _text(given.get("direction", "forward")) == "reverse"
+        backward = number == 1 or word_of(given, "direction", "forward") == "reverse"
         if is_rounded:
             name, product = "lstm_rounded", multiply(number)
         else:
@@ -80,7 +81,7 @@ def convert_recurrent(
 def _multiply_rounded(
     builder: relax.BlockBuilder, data: relax.Expr, weights: Array, numbers: Sequence[Array]
 ) -> Callable[[int], relax.Expr]:
-    """Return the product of data, rounded to 8 bits, with a direction's integers, by their scales and zero points."""
+    """Return a function of a direction: the product of data, quantized to 8 bits, and its integer weights, dequantized."""
     emit: Callable[[relax.Expr], relax.Expr] = builder.emit
     rounded = emit(DynamicQuantizeLinear.get_converter(11)(builder, [data], {}, []))
     values, scale, zero = (emit(relax.TupleGetItem(rounded, part)) for part in range(3))
@@ -95,14 +96,14 @@ def _multiply_rounded(
 
 
 def _dequantize(weights: Array, scales: Array, zeros: Array) -> Array:
-    """Return the numbers of integers, ``[directions, size, gates * size]``, each direction's or column's by its own, by gates."""
+    """Return weights ``[directions, size, gates * size]``, with scales for each direction or column, dequantized and transposed."""
     scales, zeros = (each.reshape(len(weights), 1, -1).astype(np.float32) for each in (scales, zeros))
     return np.ascontiguousarray(((weights - zeros) * scales).swapaxes(1, 2))
 
 
 def kind_of(kind: str, given: Mapping[str, Any], number: int) -> str | None:
-    """Return the kind of a direction, as the loop has it; None: it lacks its activations."""
-    names = [_text(each) for each in given.get("activations", [])]
+    """Return the loop's kind for a direction; None if it does not support the activations."""
+    names = [text_of(each) for each in given.get("activations", [])]
     count = len(ACTIVATIONS[kind])
     names = names[number * count : (number + 1) * count] or ACTIVATIONS[kind]
     if kind == "RNN":
@@ -117,12 +118,8 @@ def _cast(emit: Callable[[relax.Expr], relax.Expr], value: relax.Expr, dtype: st
 
 
 def _initial(emit: Callable[[relax.Expr], relax.Expr], given: Any, number: int, shape: Sequence[Any]) -> relax.Expr:
-    """Return the state of a direction before its first step."""
+    """Return the initial state of a direction."""
     if given is None:
         return emit(relax.op.full(relax.ShapeExpr(list(shape)), relax.const(0, "float32"), "float32"))
     one = emit(relax.op.strided_slice(given, [0], [number], [number + 1], assume_inbound=True))
     return emit(relax.op.reshape(one, list(shape)))
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)

@@ -40,17 +40,17 @@ _NAMES = {
     "RoiAlign",
     "Upsample",
 }
-# Operators whose outputs have as many elements as numbers decide, and how many of their inputs decide it.
+# Operators whose output sizes depend on data, and the number of inputs that determine them.
 COUNTING = {"Compress": 2, "NonMaxSuppression": 2, "NonZero": 1, "Unique": 1}
 
 
 def repair(model: ModelProto, source: str) -> ModelProto:
-    """Return a model of fixed shapes, its constants computed, as the frontend reads it rightly; `model` is changed.
+    """Return a model of fixed shapes and folded constants in a form that the frontend reads correctly; `model` is changed.
 
     Raises
     ------
     SourceError
-        If a node has no such way; it names the node.
+        If a node has no such form; it names the node.
     """
     if not any(node.op_type in _NAMES or node.op_type in COUNTING for node in model.graph.node):
         return model
@@ -77,7 +77,7 @@ def repair(model: ModelProto, source: str) -> ModelProto:
             ) from None
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    # The frontend reads all, and numbers of fewer than 8 bits not.
+    # The frontend reads unused initializers, too, and fails at those of fewer than 8 bits.
     read = {*used_names(model.graph), *(each.name for each in model.graph.output)}
     for at in reversed(range(len(model.graph.initializer))):
         if model.graph.initializer[at].name not in read:
@@ -121,7 +121,7 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
 
 
 def _align(node: NodeProto, given: dict[str, Any], types: dict[str, int], model: ModelProto) -> list[NodeProto]:
-    """Scale the regions before: the frontend takes off half a pixel of the image, not of the data."""
+    """Scale the regions of a RoiAlign before it: the frontend subtracts half a pixel of the image, not of the data."""
     if given.get("mode", "avg") != "avg":
         raise ValueError("takes the maximum of weighted elements")
     scale = given.pop("spatial_scale", 1.0)
@@ -143,7 +143,7 @@ def _infer(model: ModelProto) -> tuple[Shapes, dict[str, int]]:
 
 
 def _check_span(node: NodeProto, shapes: Shapes, source: str) -> None:
-    """Refuse a filter larger than its padded data, which onnxruntime finds only in a run."""
+    """Refuse a filter larger than its padded data, which onnxruntime reports only when it runs."""
     given, data, taps = attributes_of(node), shapes.get(node.input[0], ())[2:], shapes.get(node.input[1], ())[2:]
     if len(data) != len(taps) or not all(data) or given.get("auto_pad", "NOTSET").startswith("SAME"):
         return
@@ -159,7 +159,7 @@ def _check_span(node: NodeProto, shapes: Shapes, source: str) -> None:
 
 
 def _give_pads(node: NodeProto, given: dict[str, Any], shapes: Shapes) -> None:
-    """Give a ConvTranspose pads in place of `output_shape`."""
+    """Give a ConvTranspose explicit pads instead of `output_shape`."""
     problem = node_problem("ConvTranspose", given, shapes[node.input[0]], shapes[node.input[1]])
     given = {name: each for name, each in given.items() if name not in ("auto_pad", "output_shape")}
     set_attributes(

@@ -1,9 +1,8 @@
-"""ONNX's Resize and Upsample as TVM's ONNX frontend (0.27) reads them rightly.
+"""ONNX's Resize and Upsample in a form that TVM's ONNX frontend (0.27) reads correctly.
 
-It computes coordinates by the quotient of the sizes, where ONNX takes the scale: 10 elements are made of 7 by a scale of 1.5,
-and the quotient is 1.43. It does not know antialiasing, nor ``half_pixel_symmetric``, and leaves the first two axes as they
-are. Such a node becomes sums of weighted
-elements, axis by axis; which elements and weights those are, onnxruntime says: it resizes the identity.
+It computes coordinates by the quotient of the sizes, where ONNX uses the scale: a scale of 1.5 makes 10 elements of 7, a quotient of
+1.43. It lacks antialiasing and ``half_pixel_symmetric``, and ignores the first two axes. Nodes that need these become weighted sums of
+elements, axis by axis, with the elements and weights by which onnxruntime resizes the identity.
 """
 
 from __future__ import annotations
@@ -36,22 +35,22 @@ def resize(node: NodeProto, data: Shape, output: Shape, elem_type: int, model: M
     Parameters
     ----------
     node
-        The node, which is changed if it stays one.
+        The node, which is changed if it remains one node.
     data, output
-        The shapes of what it takes and gives; empty if they are not known.
+        The shapes of its data and output; empty if unknown.
     elem_type
-        ONNX's number of the type of what it takes.
+        ONNX's number of the data's type.
     model
-        The model, its constants computed.
+        The model, with folded constants.
 
     Raises
     ------
     ValueError
-        If there is no such way; it continues "the node ...".
+        If networks do not support the node; the message continues "the node ...".
     """
     given = attributes_of(node)
     if len(node.input) > 3 and node.input[3]:
-        node.input[2] = ""  # what PyTorch's exporter gives by opset 11, scales without elements
+        node.input[2] = ""  # empty scales, which PyTorch's exporter writes for opset 11
     if not data or not all(data) or len(output) != len(data) or not all(output):
         return [node]
     if given.get("keep_aspect_ratio_policy", "stretch") != "stretch":
@@ -64,11 +63,11 @@ def resize(node: NodeProto, data: Shape, output: Shape, elem_type: int, model: M
     fractional = mode != "align_corners" and any(
         abs(x * scale - y) > _WHOLE for x, y, scale in zip(data, output, scales or (), strict=bool(scales))
     )
-    # Upsample, and Resize of opset 10, which is like it but that it also makes less, for which onnxruntime rounds up.
+    # Upsample, and Resize of opset 10, which is the same but may also shrink, where onnxruntime rounds up.
     early = node.op_type == "Upsample" or len(node.input) == 2
     less = early and any(scale < 1 for scale in scales or ())
     channels = data[:2] != output[:2]
-    # The distance of corners is a quotient by 0.
+    # For one element, the distance of corners is a division by 0.
     single = mode == "align_corners" and any(x > y == 1 for x, y in zip(data, output, strict=True))
     if fractional or less or channels or single or given.get("antialias") or mode == "half_pixel_symmetric":
         if mode == "tf_crop_and_resize":
@@ -120,7 +119,7 @@ def _weigh(
         taps = max(1, int(np.count_nonzero(abs(matrix) > _ZERO, axis=0).max()))
         if taps > 1 and elem_type not in FLOATS:
             raise ValueError("interpolates between integers")
-        # The heaviest elements of each column, in their order: elements beyond a column's own have the weight 0.
+        # The elements of the largest weights of each column, in order; a column with fewer elements has weights of 0.
         rows = np.sort(np.argsort(-abs(matrix), axis=0, kind="stable")[:taps], axis=0)
         weights = np.take_along_axis(matrix, rows, axis=0)
         yield from _sum(model, before, after, axis, rows, weights if taps > 1 else None, len(data), elem_type)
@@ -139,7 +138,7 @@ def _sum(
     rank: int,
     elem_type: int,
 ) -> Iterator[NodeProto]:
-    """Yield the nodes of one axis: a gather for each tap, by its weight."""
+    """Yield the nodes of one axis: the sum of a gather for each tap times its weights."""
     for tap, indices in enumerate(rows):
         name = add_constant(model, f"{after}_rows{tap}", indices)
         gathered = after if weights is None else f"{after}_gathered{tap}"
@@ -167,7 +166,7 @@ def _matrix(
     scale: float | None,
     model: ModelProto,
 ) -> npt.NDArray[np.float32]:
-    """Return the weights of an axis' elements (rows) in the node's outputs (columns)."""
+    """Return the weights of an axis's elements (rows) in the node's outputs (columns)."""
     other = 0 if axis else 1
     shape, sizes = [1] * rank, [1] * rank
     shape[other] = shape[axis] = sizes[other] = size

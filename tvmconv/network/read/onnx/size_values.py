@@ -1,4 +1,4 @@
-"""Numbers that ONNX's arithmetic of shapes computes where extents are free (`sizes.py`): of integers, and exact multiples of expressions."""
+"""Numbers of ONNX's arithmetic on free extents (`sizes.py`): integers, expressions, and exact multiples of expressions."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ Array = npt.NDArray[Any]
 
 
 class UnknownError(Exception):
-    """Says that a tensor's numbers are not known as expressions."""
+    """Signals that a tensor's numbers are unknown."""
 
 
 @dataclass(frozen=True)
 class Multiple:
-    """An exact multiple of an expression, as a number that is no integer."""
+    """A floating-point number: an exact multiple of an expression."""
 
     expression: Any
     factor: Fraction = Fraction(1)
 
     def rounded(self, up: bool = False) -> Any:
-        """Return it rounded down, or up."""
+        """Return the multiple rounded down, or up."""
         more = self.factor.denominator - 1 if up else 0
         return simplify(tirx.floordiv(self.expression * self.factor.numerator + more, self.factor.denominator))
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """A tensor of such numbers, of a type."""
+    """A tensor of numbers of these kinds, with its type."""
 
     array: Array
     dtype: str
 
     @property
     def is_fixed(self) -> bool:
-        """Return whether all are numbers."""
+        """Return whether no number depends on free extents."""
         return not any(isinstance(each, (Multiple, Expr)) for each in self.array.flat)
 
     def as_value(self, builder: relax.BlockBuilder) -> relax.Expr:
-        """Return it as Relax's value: a constant, a shape, a number, or a tensor that each call computes."""
+        """Return the tensor as a Relax value: a constant, a shape, a number, or a tensor computed in each call."""
         shape = list(self.array.shape)
         if self.is_fixed:
             return relax.const(self.array.astype(self.dtype), self.dtype)
@@ -56,7 +56,7 @@ class Sizes:
 
 
 def tensor_of(builder: relax.BlockBuilder, sizes: Sizes) -> relax.Expr:
-    """Return numbers as a tensor that each call computes."""
+    """Return numbers as a tensor computed in each call."""
     flat = list(sizes.array.flat)
     factors = [float(each.factor) if isinstance(each, Multiple) else 1.0 for each in flat]
     numbers = [each.expression if isinstance(each, Multiple) else each for each in flat]
@@ -65,12 +65,12 @@ def tensor_of(builder: relax.BlockBuilder, sizes: Sizes) -> relax.Expr:
 
 
 def as_multiple(number: Any) -> Multiple:
-    """Return a number or expression as a multiple: of 1, or of itself."""
+    """Return a number as a multiple of 1, or an expression as a multiple of itself."""
     if isinstance(number, Multiple):
         return number
     return Multiple(number) if isinstance(number, Expr) else Multiple(1, Fraction(number))
 
 
 def number_of(factor: Fraction) -> int | float:
-    """Return a factor as Python's number."""
+    """Return a factor as a Python number."""
     return int(factor) if factor.denominator == 1 else float(factor)

@@ -1,7 +1,7 @@
-"""ONNX's arithmetic of shapes with free extents: small tensors whose numbers are expressions of them.
+"""ONNX's arithmetic on free extents: small tensors whose numbers are expressions.
 
-TVM's frontend (0.27) has shapes and single numbers alone, and not all operators on them. Here a tensor of such numbers is an array of
-Python's numbers and TVM's expressions; what is no integer, as where a size is multiplied by 0.5 and rounded, is an exact multiple.
+TVM's frontend (0.27) supports only shapes and single numbers, and not all operators on them. Here a tensor is an array of Python numbers
+and TVM's expressions; other numbers, such as a size times 0.5 before it is rounded, are exact multiples of expressions.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from .size_values import Array, Multiple, Sizes, UnknownError, as_multiple, numb
 if TYPE_CHECKING:
     from onnx import NodeProto
 
-# Tensors of more numbers are data.
+# The most numbers of a tensor; larger tensors are data.
 _MOST = 64
-# Denominators of factors, which f32 rounds, and how far it may be from such a quotient.
+# The greatest denominator of a factor, and the relative error with which f32 stores the quotient.
 _DENOMINATORS, _NEAR = 1 << 10, 1e-7
 
 
 class SizeTensors:
-    """Tensors of a model whose numbers are known so, by their names."""
+    """The known tensors of a model, by name."""
 
-    # Operators that take shapes and single numbers; others take tensors.
+    # Operators that accept shapes and single numbers; others need tensors.
     TAKING = ("Col2Im", "ConstantOfShape", "Expand", "Range", "Reshape", "Resize", "Slice", "TopK")
 
     def __init__(self) -> None:
         self._known: dict[str, Sizes] = {}
 
     def compute(self, node: NodeProto, values: Mapping[str, Any]) -> Sizes | None:
-        """Return a node's result for known tensors; None for others, or for an unknown operator."""
+        """Return a node's result for known tensors; None for others, or an unknown operator."""
         given = attributes_of(node)
         try:
             if node.op_type == "Shape":
@@ -59,7 +59,7 @@ class SizeTensors:
         return made
 
     def counted(self, node: NodeProto, values: Mapping[str, Any], builder: relax.BlockBuilder) -> relax.Expr | None:
-        """Return a Range from or to a number that calls give; None: it is another operator, or of fixed numbers."""
+        """Return a Range with bounds that depend on extents; None for other operators, or fixed numbers."""
         if node.op_type != "Range" or not any(name in self._known for name in node.input):
             return None
         given = [self.of(name, values) for name in node.input]
@@ -81,7 +81,7 @@ class SizeTensors:
         return builder.emit(builder.call_te(compute, zero + start.expression, count, primfunc_name_hint="range"))
 
     def tensors(self, node: NodeProto, builder: relax.BlockBuilder) -> dict[str, relax.Expr]:
-        """Return those that a node takes which needs tensors, as such."""
+        """Return the known inputs that depend on extents as tensors, for a node that needs tensors."""
         names = [] if node.op_type in self.TAKING else dict.fromkeys(node.input)
         free = {name: each for name in names if (each := self._known.get(name)) is not None and not each.is_fixed}
         return {name: tensor_of(builder, each) for name, each in free.items()}
@@ -116,7 +116,7 @@ def _each(compute: Callable[..., Any], *arrays: Array) -> Array:
     made = np.empty(given[0].shape, object)
     for at in np.ndindex(made.shape):
         numbers = [each[at] for each in given]
-        if any(isinstance(each, Expr) for each in numbers):  # beside which TVM takes a number for 32 bits
+        if any(isinstance(each, Expr) for each in numbers):  # beside which TVM gives a number 32 bits
             numbers = [tirx.const(each, "int64") if type(each) is int else each for each in numbers]
         made[at] = simplify(compute(*numbers))
     return made
@@ -130,7 +130,7 @@ def _by_element(compute: Callable[..., Any], dtype: str = "") -> Callable[[list[
 
 
 def _whole(*numbers: Any) -> None:
-    """Raise UnknownError where a number is a multiple, of which there is no sum."""
+    """Raise UnknownError for a multiple, whose sums are not supported."""
     if any(isinstance(each, Multiple) for each in numbers):
         raise UnknownError
 
@@ -144,7 +144,7 @@ def _on_whole(compute: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def quotient_of(factor: float) -> Fraction | None:
-    """Return the quotient of small numbers that a factor is, as near as f32 has it; None: it is none."""
+    """Return a factor as a quotient of small integers, within the error of f32; None if there is none."""
     exact = Fraction(factor)
     near = exact.limit_denominator(_DENOMINATORS) if exact.denominator > _DENOMINATORS else exact
     return near if abs(float(near) - factor) <= _NEAR * factor else None
@@ -191,7 +191,7 @@ def _modulo(inputs: list[Sizes], given: Mapping[str, Any]) -> Sizes:
 
 
 def _decide(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], bool]:
-    """Return a comparison, of numbers or of expressions that it decides for all extents."""
+    """Return a comparison of numbers, or of expressions whose order is the same for all extents; others are unknown."""
 
     def decided(a: Any, b: Any) -> bool:
         _whole(a, b)
@@ -244,7 +244,7 @@ def _gather(inputs: list[Sizes], given: Mapping[str, Any]) -> Sizes:
 
 
 def _keep(value: Any) -> Array:
-    """Return a result of NumPy as an array: it unwraps single elements."""
+    """Return a result of NumPy, which unwraps single elements, as an array."""
     if isinstance(value, np.ndarray):
         return value
     made = np.empty((), object)
@@ -298,7 +298,7 @@ def _product(inputs: list[Sizes], given: Mapping[str, Any]) -> Sizes:
 
 
 def _repeat(inputs: list[Sizes], given: Mapping[str, Any]) -> Sizes:
-    """Return one number in a fixed shape."""
+    """Return a ConstantOfShape: one number in a fixed shape."""
     value = numpy_helper.to_array(given["value"]) if "value" in given else np.zeros(1, np.float32)
     if not inputs[0].is_fixed:
         raise UnknownError

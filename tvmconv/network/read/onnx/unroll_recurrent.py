@@ -1,6 +1,6 @@
-"""ONNX's GRU, LSTM and RNN of activations or types that loops lack (`recurrent.py`), written step by step.
+"""ONNX's GRU, LSTM and RNN with activations or types that loops lack (`recurrent.py`), unrolled step by step.
 
-The products with the inputs are one of all steps; each step then has one with its state. Their matrices are fixed, so kernels
+One product computes the inputs' part of all steps; each step then has a product with its state. Their matrices are fixed, so kernels
 compute them.
 """
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 Array = npt.NDArray[Any]
-# The gates of each, and its activations if it names none.
+# Number of gates, and the default activations.
 GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 ACTIVATIONS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"], "RNN": ["Tanh"]}
 _INPUTS = {"GRU": 6, "LSTM": 8, "RNN": 6}
-# Activations that are operators, too, whose parameters have the same defaults.
+# Activations that are also operators, with the same default parameters.
 _OPERATORS = {"Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Softsign", "Tanh", "ThresholdedRelu"}
 
 
 def check_recurrent(node: NodeProto, data: tuple[int, ...], model: ModelProto) -> None:
-    """Check that loops and steps have a node's variant; leave out lengths that are those of its data.
+    """Check that a node's variant is supported; remove sequence lengths that equal the data's.
 
     Raises
     ------
     ValueError
-        If they do not; it continues "the node ...".
+        If it is not; the message continues "the node ...".
     """
     given, inputs = attributes_of(node), [*node.input, *[""] * 8]
     if given.get("clip") or given.get("layout") or given.get("input_forget"):
@@ -53,7 +53,7 @@ def unroll(node: NodeProto, data: tuple[int, ...], model: ModelProto) -> list[No
     Raises
     ------
     ValueError
-        If it is one that is not written here; it continues "the node ...".
+        If this use of the operator is not supported; the message continues "the node ...".
     """
     given = attributes_of(node)
     inputs = dict(enumerate(node.input)) | dict.fromkeys(range(len(node.input), _INPUTS[node.op_type]), "")
@@ -105,7 +105,7 @@ def _check(kind: str, given: dict[str, Any], data: tuple[int, ...], directions: 
 
 
 class _Writer(NodeWriter):
-    """Writes the steps."""
+    """Writer of the steps' nodes."""
 
     def __init__(self, node: NodeProto, model: ModelProto, steps: int, batch: int, size: int) -> None:
         super().__init__(node, model)
@@ -114,7 +114,7 @@ class _Writer(NodeWriter):
         self._steps, self._batch, self._size = steps, batch, size
 
     def initial(self, name: str, number: int, dtype: Any) -> str:
-        """Return the state of a direction before its first step."""
+        """Return the initial state of a direction."""
         if not name:
             return self.constant(np.zeros((self._batch, self._size), dtype))
         return self.op("Gather", name, self.constant(np.array(number)), axis=0)
@@ -129,11 +129,11 @@ class _Writer(NodeWriter):
         backward: bool,
         linear: bool,
     ) -> tuple[list[str], list[str]]:
-        """Return a direction's outputs in order, and its last states."""
+        """Return a direction's outputs in order of the steps, and its last states."""
         before, after = np.split(bias, 2)
         joined = self._kind == "LSTM" or not linear
         size = self._size
-        # Of a GRU the candidate's part of the state is multiplied before or after its bias is added.
+        # A linear GRU adds the bias of the candidate gate's state before the reset gate multiplies it, others after.
         of_state = np.zeros_like(after)
         if self._kind == "GRU" and linear:
             of_state[2 * size :] = after[2 * size :]

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .reader import IrModel
 
 
-# OpenVINO's fused loops (snippets, 2026.4) err by 0.1 on a text recogniser of rapidocr, without them by 4e-6. It rounds operands of
-# integer weights to 8 bits, unless configured otherwise: a small ViT errs by 9e-4, else by 7e-8.
+# Options for exact results. OpenVINO's fused loops (snippets, 2026.4) err by 0.1 on a text recogniser of rapidocr, unfused ones by 4e-6.
+# By default it quantizes the operands of integer weights to 8 bits: a small ViT errs by 9e-4, without that by 7e-8.
 _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "SNIPPETS_MODE": "DISABLE", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 
 
@@ -41,7 +41,7 @@ def _names(inputs: Any) -> set[str]:
 
 
 def find_quantizers(model: IrModel) -> dict[str, str]:
-    """Return the tensors of integers that the quantizers of a network give, by the tensors that are dequantized of them."""
+    """Return the integer outputs of a network's quantizers, by the tensors dequantized from them."""
     given = {node.output[0]: node for node in model.onnx.graph.node}
 
     def of_data(node: NodeProto) -> bool:
@@ -61,11 +61,11 @@ def find_wrong_quantizers(model: IrModel, arrays: Mapping[str, Array], taken: Ma
     Parameters
     ----------
     model
-        What was compiled.
+        The compiled model.
     arrays
         The network's inputs.
     taken
-        What its quantizers and outputs gave for them.
+        The results of its quantizers and outputs.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""OpenVINO IR at the shapes that it is to be compiled for: as OpenVINO's model, and as an ONNX model."""
+"""OpenVINO IR with the shapes to compile for, as OpenVINO's model and as an ONNX model."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class IrModel:
-    """An IR at the shapes, and with the outputs, that it is to be compiled for.
+    """An IR with the shapes and outputs to compile for.
 
     Parameters
     ----------
     ir
         OpenVINO's model.
     onnx
-        The same as an ONNX model, as :func:`tvmconv.network.read.onnx.reader.fix_shapes` returns one.
+        The same as an ONNX model, in the form of :func:`tvmconv.network.read.onnx.reader.fix_shapes`.
     """
 
     ir: Any
@@ -46,7 +46,7 @@ def read_ir(source: str, bucket: Bucket | None = None, cut: Sequence[str] = (), 
     Raises
     ------
     SourceError
-        If it cannot be read, a shape stays free, or it has an operation that networks lack; it says which.
+        If it cannot be read, a shape is not fixed, or networks do not support an operation; it says which.
     """
     ir = load_ir(source)
     for name, value in (bucket.values if bucket else {}).items():
@@ -71,7 +71,7 @@ def _fix_value(ir: Any, name: str, value: float, source: str) -> None:
 
 
 def _with_outputs(ir: Any, names: Sequence[str], source: str) -> Any:
-    """Return a model with other outputs: tensors by their names, or by those of their layers."""
+    """Return a model with other outputs, tensors by their own names or their layers'."""
     known = {name: output for op in ir.get_ordered_ops() for output in op.outputs() for name in names_of(output)}
     for name in names:
         if name not in known:

@@ -1,4 +1,4 @@
-"""Read a node's arguments by the operator's own names, and the type of its answer, for its conversion."""
+"""Arguments of a node by the operator's own names, and the type of its result, for converters."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class Given:
-    """A node's arguments, by their names; those that it leaves out as the operator's schema has them.
+    """A node's arguments by name, with the defaults of the operator's schema.
 
     Parameters
     ----------
     node
         The call of an operator of ATen.
     importer
-        What reads the program: it knows the tensors of the nodes before.
+        The reader of the program, which has the tensors of earlier nodes.
     dims
-        Makes extents of a tensor of PyTorch those of Relax.
+        Converts the extents of a PyTorch tensor to Relax's.
     fixed
-        The values of nodes that depend on the program's parameters alone.
+        The values of nodes that depend only on the program's parameters.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class Given:
         return self._values[name]
 
     def get(self, name: str) -> Any:
-        """Return an argument; None if the operator has none of this name."""
+        """Return an argument; None if the operator has no argument of this name."""
         return self._values.get(name)
 
     @property
     def dtype(self) -> str:
-        """The type of the answer, or of the first of several."""
+        """The type of the result, or of the first of several."""
         value = self.node.meta["val"]
         return type_name((value[0] if isinstance(value, (tuple, list)) else value).dtype)
 
@@ -63,15 +63,15 @@ class Given:
         return self.builder.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
 
     def dequantized(self, name: str) -> Quantized | None:
-        """Return the integers that a tensor is dequantized of; None: it is no such."""
+        """Return the integers from which a tensor is dequantized; None for other tensors."""
         return find_dequantized(self.builder, self[name])
 
     def of_type(self, value: Any, dtype: str) -> relax.Expr:
-        """Return a tensor in a type, or a number of the program as one of no axes: it may be an expression of extents."""
+        """Return a tensor in a type, or a number, which may be an expression of extents, as a tensor without axes."""
         return as_tensor(self.builder, value, dtype)
 
     def common_type(self, *names: str) -> str:
-        """Return the type in which PyTorch brings arguments together: tensors before numbers, and those of no dimension between."""
+        """Return the type to which PyTorch promotes arguments: tensors take precedence over tensors without axes, and these over numbers."""
         values = [getattr(value, "meta", {}).get("val", value) for value in map(self.nodes.__getitem__, names)]
         kind = ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
         return type_name(elementwise_dtypes(*values, type_promotion_kind=kind)[1])
@@ -87,12 +87,12 @@ class Given:
         return self.shape_of(self[name], name)
 
     def dims(self, name: str) -> Dims:
-        """Return the extents of a tensor, numbers or expressions of those that calls give.
+        """Return the extents of a tensor, numbers or expressions of free extents.
 
         Raises
         ------
         ValueError
-            If they are not known.
+            If they are unknown.
         """
         return self.dims_of(self[name], name)
 
@@ -105,7 +105,7 @@ class Given:
         return found
 
     def made_dims(self) -> Dims:
-        """Return the extents of the answer, which is one tensor."""
+        """Return the extents of the result, which is one tensor."""
         return self._dims(self.node.meta["val"].shape)
 
     def counted(self, element: Callable[..., Any], shape: Sequence[Any], dtype: str | None = None) -> relax.Expr:
@@ -126,7 +126,7 @@ class Given:
         return shape
 
     def axes(self, name: str = "dim", of: str = "self") -> list[int]:
-        """Return axes from 0 that are given as one, some, or all: by none, or an empty list. A tensor of no axes has none."""
+        """Return axes as non-negative numbers, from one axis or a list; None and an empty list mean all axes."""
         given, rank = self.get(name), self[of].ty.ndim
         if given is None or given == [] or not rank:
             return list(range(rank))

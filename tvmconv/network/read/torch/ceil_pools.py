@@ -1,4 +1,4 @@
-"""Extents of pools that round up, as torch.export computes them with free sizes."""
+"""Output sizes of pools that round up, for torch.export with free sizes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import _meta_registrations as meta
 
 @contextmanager
 def ceil_pools() -> Iterator[None]:
-    """Keep PyTorch (2.13), within the context, from asking whether a pool's last window begins beyond its data, where none can.
+    """Keep PyTorch (2.13), within the context, from testing whether a pool's last window begins beyond its data, where none can.
 
-    The answer is the same at all sizes, but PyTorch decides it by whether the size is even: so torch.export takes a model
-    with `ceil_mode` for even sizes alone.
+    The result is the same for all sizes, but PyTorch's test depends on the parity of the size, so torch.export would accept a model
+    with `ceil_mode` for even sizes only.
     """
     own = meta.pooling_output_shape_pad_lr
 

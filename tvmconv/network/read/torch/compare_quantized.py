@@ -1,6 +1,6 @@
-"""A quantized program beside PyTorch, quantizer by quantizer, as quantized ONNX files are beside onnxruntime.
+"""Comparison of a quantized program with PyTorch, quantizer by quantizer, like that of ONNX files with onnxruntime.
 
-PyTorch is given the integers of the network's quantizers, and computes the numbers that each of them rounds.
+PyTorch computes the input of each quantizer from the network's integers of the quantizers before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def is_quantized(program: ExportedProgram) -> bool:
 
 
 def with_quantized(program: ExportedProgram) -> ExportedProgram:
-    """Return a decomposed program with its quantizers' results as outputs after its own."""
+    """Return a decomposed program with its quantizers' results as additional outputs."""
     made = decompose(program)
     output, added = made.graph.output_node(), list(filter(_is_quantizer, made.graph.nodes))
     output.args = ((*output.args[0], *added),)
@@ -50,7 +50,7 @@ def find_wrong_quantizers(program: ExportedProgram, tensors: Sequence[Any], take
     tensors
         Its inputs.
     taken
-        The network's outputs for them, and after these what its quantizers gave.
+        The network's outputs for them, followed by the results of its quantizers.
     """
     program = decompose(program)
     count = len(program.graph.output_node().args[0])
@@ -62,7 +62,7 @@ def find_wrong_quantizers(program: ExportedProgram, tensors: Sequence[Any], take
 
 
 class _Given(fx.Interpreter):  # type: ignore[misc]
-    """Runs a program with the integers of a network."""
+    """Interpreter of a program that uses the integers of a network's quantizers."""
 
     def __init__(self, module: Any, taken: Iterator[Array]) -> None:
         super().__init__(module)

@@ -1,6 +1,6 @@
-"""Programs of `torch.export` without complex numbers: each is two real tensors, its parts.
+"""Programs of `torch.export` without complex numbers: each complex tensor becomes two real ones, its parts.
 
-What is not known of complex tensors stays as it is, between ``complex`` and ``view_as_real``.
+Unknown operators on complex tensors stay, between ``complex`` and ``view_as_real``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REAL = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.c
 
 
 def without_complex(program: ExportedProgram) -> ExportedProgram:
-    """Return a decomposed program with pairs of real tensors in place of complex ones; it is changed in place."""
+    """Return a decomposed program with pairs of real tensors instead of complex ones; it is changed in place."""
     nodes = [node for node in program.graph.nodes if node.op in ("call_function", "placeholder")]
     if any(map(is_complex, nodes)):
         _Rewriting(program).rewrite()
@@ -31,7 +31,7 @@ def without_complex(program: ExportedProgram) -> ExportedProgram:
 
 
 def is_complex(node: Any) -> bool:
-    """Return whether a node gives a complex tensor, or several."""
+    """Return whether a node's result is or contains a complex tensor."""
     value = node.meta.get("val") if isinstance(node, fx.Node) else None
     return any(isinstance(each, torch.Tensor) and each.is_complex() for each in pytree.tree_leaves(value))
 
@@ -42,7 +42,7 @@ class _Rewriting:
         self._nodes = Nodes(program)
         self._parts: dict[fx.Node, Parts] = {}
         self._whole: dict[fx.Node, fx.Node] = {}
-        # Stacks of parts, as which they are read.
+        # Parts by their stacks, the results of ``view_as_real``.
         self._pairs: dict[fx.Node, Parts] = {}
 
     def rewrite(self) -> None:
@@ -73,7 +73,7 @@ class _Rewriting:
         self._nodes.before, self._nodes.like = node, node
 
     def _ruled(self, node: fx.Node) -> bool:
-        """Put real operators in a complex one's place; say whether there are such."""
+        """Replace a complex operator by real ones; return whether that is possible."""
         name = name_of(node)
         given = arguments(node) if hasattr(node.target, "_schema") else {}
         if name in _EACH or node.target is operator.getitem:
@@ -112,7 +112,7 @@ class _Rewriting:
         return True
 
     def _each(self, node: fx.Node) -> Parts | None:
-        """Return an operator's result on the separate parts."""
+        """Return an operator applied to each part; None if it needs both."""
         if not is_complex(node):
             return None
         tensors = [each for each in node.all_input_nodes if isinstance(each.meta.get("val"), torch.Tensor)]
@@ -137,20 +137,20 @@ class _Rewriting:
         return Parts(*halves)
 
     def _filled(self, parts: Parts) -> Parts:
-        """Return parts with zeros for a missing imaginary one."""
+        """Return parts with zeros for a missing imaginary part."""
         if parts.imaginary is not None:
             return parts
         return Parts(parts.real, self._nodes.call(aten.zeros_like.default, parts.real))
 
     def _part_read(self, node: fx.Node) -> Any:
-        """Return the part of a complex tensor that a node selects; None if it selects none."""
+        """Return the part of a complex tensor that a node selects from ``view_as_real``; None for other nodes."""
         pair, axis, index = node.args
         if pair not in self._pairs or axis not in (-1, pair.meta["val"].dim() - 1):
             return None
         return self._pairs[pair][index]
 
     def _converted(self, node: fx.Node, given: Mapping[str, Any]) -> Any:
-        """Return a conversion of types: to complex numbers, from them, or between."""
+        """Return a type conversion to, from or between complex types."""
         dtype = node.meta["val"].dtype
         real = _REAL.get(dtype, dtype)
         parts = self._as_parts(given["self"])
@@ -162,7 +162,7 @@ class _Rewriting:
         return Parts(made, self._nodes.call(aten._to_copy.default, parts.imaginary, dtype=real))
 
     def _of_type(self, parts: Parts, dtype: torch.dtype) -> Parts:
-        """Return parts in the type of an answer's: bf16 by a complex number is computed in f32."""
+        """Return parts in the type of the result's parts: bf16 times a complex number is computed in f32."""
         to = self._nodes.call
         return Parts(
             *(
@@ -181,14 +181,14 @@ class _Rewriting:
         return Parts(value, None)
 
     def _parts_of(self, node: fx.Node) -> Parts:
-        """Return the parts of a complex node; those of a node that stays complex are read from it."""
+        """Return the parts of a complex node, selected from its result if the node stays complex."""
         if node not in self._parts:
             pair = self._nodes.call(aten.view_as_real.default, node)
             self._parts[node] = Parts(*(self._nodes.call(aten.select.int, pair, -1, part) for part in (0, 1)))
         return self._parts[node]
 
     def _given_whole(self, given: Any) -> Any:
-        """Return arguments of an operator that takes complex tensors."""
+        """Return arguments with complex tensors in place of their parts."""
         return fx.map_arg(
             given, lambda each: self._made_whole(each) if each in self._parts and is_complex(each) else each
         )
@@ -201,7 +201,7 @@ class _Rewriting:
         return self._whole[node]
 
     def _weight(self, node: fx.Node) -> None:
-        """Let the program have a complex weight as real numbers, its parts along a last axis."""
+        """Replace a complex weight of the program by constants of its parts."""
         signature = self._program.graph_signature
         spec = next(each for each in signature.input_specs if each.arg.name == node.name)
         if spec.kind == InputKind.USER_INPUT or not is_complex(node):
@@ -221,7 +221,7 @@ class _Rewriting:
 
 # Arguments that are tensors.
 _TENSORS = ("self", "other", "mat2", "vec", "tensor", "real", "imag", "abs", "angle", "src")
-# Operators on each part alone: moves, and sums of elements.
+# Operators that apply to each part: moves, and sums of elements.
 _EACH = {
     "alias.default", "cat.default", "clone.default", "constant_pad_nd.default", "detach.default", "diagonal.default",
     "expand.default", "flip.default", "gather.default", "index.Tensor", "index_select.default", "mean.default", "mean.dim",
@@ -232,5 +232,5 @@ _EACH = {
 }  # fmt: skip
 # Fills with one number everywhere.
 _FILLS = {"empty_like.default", "full.default", "full_like.default", "new_zeros.default", "zeros_like.default"}
-# Operators whose written tensor must be complex as the one that it is written to.
+# Operators whose source and destination must both be complex.
 _ALIKE = {"select_scatter.default", "slice_scatter.default"}

@@ -16,7 +16,7 @@ Rule = Callable[..., Any]
 
 
 def _product(nodes: Nodes, left: Parts, right: Parts, by: Callable[[Any, Any], Any]) -> Parts:
-    """Return a product of any kind: four of the parts, or two if one factor is real."""
+    """Return a product of any kind by four products of parts, or two if one factor is real."""
     if left.imaginary is None and right.imaginary is None:
         return Parts(by(left.real, right.real), None)
     if right.imaginary is None:
@@ -146,7 +146,7 @@ RULES: Mapping[str, Rule] = {
     **{name: _by_matrices(name) for name in _MATRICES},
     **FOURIER,
 }
-# Operators that know that a tensor may have no imaginary part.
+# Operators whose rules accept tensors without an imaginary part.
 OF_REAL = {
     "copy.default",
     "mul.Tensor",

@@ -1,4 +1,4 @@
-"""Tensors that a program has, or computes of its parameters alone, as constants of Relax."""
+"""Tensors of a program, or computed from its parameters only, as Relax constants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def fixed_of(program: ExportedProgram) -> dict[Node, Any]:
-    """Return the values of a program's nodes that depend on nothing but its parameters, and on no chance."""
+    """Return the values of a program's nodes that depend only on its parameters, and are not random."""
     signature = program.graph_signature
     names = {
         **signature.inputs_to_parameters,
@@ -35,7 +35,7 @@ def fixed_of(program: ExportedProgram) -> dict[Node, Any]:
 
 
 def constants(value: Any) -> relax.Expr:
-    """Return tensors, or one, as constants."""
+    """Return a tensor, or a tuple of tensors, as constants."""
     if isinstance(value, (tuple, list)):
         return relax.Tuple([constants(each) for each in value])
     wide = value.float() if value.dtype is torch.bfloat16 else value

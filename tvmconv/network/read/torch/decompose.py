@@ -1,4 +1,4 @@
-"""Programs of `torch.export` in the operators that networks are read from."""
+"""Decompositions of programs of `torch.export` into the operators that the reader supports."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-# PyTorch would write these as several operators that move or ask more than they need to.
+# Operators that stay whole: PyTorch would write them with unnecessary moves or tests.
 WHOLE = {
     "linear.default", "matmul.default", "scaled_dot_product_attention.default", "unfold.default",
     "softplus.default", "leaky_relu.default",
     *(f"{name}{rank}d.default" for rank in (1, 2, 3) for name in ("adaptive_max_pool", "adaptive_avg_pool", "_adaptive_avg_pool")),
     *(f"{name}{rank}d.vec" for rank in (1, 2, 3) for name in ("upsample_nearest", "_upsample_nearest_exact")),
-    # With a check, which is an effect: a program's graph would hand on a token for it.
+    # These include a check, a side effect, for which a program's graph would pass a token.
     "inverse.default", "linalg_cholesky.default", "linalg_inv.default", "linalg_solve.default",
     "upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec", "upsample_bicubic2d.vec",
 }  # fmt: skip
 
 
 def _pad(default: Callable[..., Any], data: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
-    """Return a padding; a circular one by indices, because PyTorch overwrites parts that it has written before."""
+    """Return a padding; a circular one by indices, because PyTorch's decomposition overwrites parts of its result."""
     axes = range(data.ndim - 1, data.ndim - 1 - len(pad) // 2, -1)
     if mode != "circular" or not all(isinstance(each, int) for each in pad) or min(pad, default=-1) < 0:
         return default(data, pad, mode, value)
@@ -50,7 +50,7 @@ def _pad(default: Callable[..., Any], data: Any, pad: Any, mode: str = "constant
 
 
 def _fold(default: Callable[..., Any], data: Any, size: Any, *windows: Any) -> Any:
-    """Return ``col2im``; of free extents whole, for where each element goes is not known."""
+    """Return ``col2im``, whole for free extents, as the scatter's indices are then unknown."""
     is_fixed = all(isinstance(each, int) for each in (*data.shape, *size))
     return default(data, size, *windows) if is_fixed else NotImplemented
 
@@ -58,7 +58,7 @@ def _fold(default: Callable[..., Any], data: Any, size: Any, *windows: Any) -> A
 def _normalize_instances(
     default: Callable[..., Any], data: Any, weight: Any, bias: Any, mean: Any, var: Any, uses_input: bool, *more: Any
 ) -> Any:
-    """Return an instance normalization, of free extents by groups of one channel: PyTorch would repeat weights for each image."""
+    """Return an instance normalization, for free extents by groups of one channel: PyTorch would repeat weights for each image."""
     if not uses_input or all(isinstance(each, int) for each in data.shape):
         return default(data, weight, bias, mean, var, uses_input, *more)
     return torch.ops.aten.group_norm(data, data.shape[1], weight, bias, more[1])
@@ -70,7 +70,7 @@ def decompose(program: ExportedProgram) -> ExportedProgram:
     Raises
     ------
     SourceError
-        If PyTorch writes an operator for some of the extents that calls give.
+        If PyTorch's decomposition of an operator holds for some of the free extents only.
     """
     decided = decisions(program)
     known = len(decided)
@@ -92,22 +92,22 @@ def decompose(program: ExportedProgram) -> ExportedProgram:
         raise SourceError(
             f"an operator of the program depends on extents that vary by call: {', '.join(map(str, conditions))}"
         )
-    # Random numbers that nothing reads, as those that weights begin with.
+    # Removes unread random numbers, such as initial weights.
     program.graph.eliminate_dead_code(_is_kept)
     return without_complex(without_masks(program))
 
 
 def decisions(program: ExportedProgram) -> list[Any]:
-    """Return the list to which PyTorch adds decisions by free extents; without any, an empty one."""
+    """Return the list to which PyTorch adds decisions on free extents; an empty one for fixed extents."""
     values = (node.meta.get("val") for node in program.graph.find_nodes(op="placeholder"))
     sizes = (size for value in values for size in getattr(value, "shape", ()))
     return next((size.node.shape_env.guards for size in sizes if isinstance(size, torch.SymInt)), [])
 
 
 def _holds(condition: Any, ranges: Mapping[Any, Any]) -> bool:
-    """Return whether a condition on extents holds for 500 samples of them, or asks whether one is 0 or 1.
+    """Return whether a condition on extents holds for 500 samples, or tests whether one is 0 or 1.
 
-    PyTorch asks that of strides and of what broadcasts, where an extent of 1 is computed as others are.
+    PyTorch tests that for strides and broadcasts, where our code for an extent of 1 is that for others.
     """
     if getattr(condition, "is_Relational", False) and {condition.lhs, condition.rhs} & {0, 1}:
         return True
@@ -120,7 +120,7 @@ def _holds(condition: Any, ranges: Mapping[Any, Any]) -> bool:
         sizes = [draw.randint(low, min(low + most, high)) for low, high in zip(lows, highs, strict=True)]
         try:
             is_true = condition.subs(dict(zip(symbols, sizes, strict=True))) == True  # noqa: E712 - SymPy's
-        except ZeroDivisionError:  # as of h // 4 windows, where the model has no answer
+        except ZeroDivisionError:  # such as by h // 4 windows, for which the model has no result
             continue
         if not is_true:
             return False

@@ -1,7 +1,7 @@
-"""ATen's operators element by element, in the types that PyTorch computes them in.
+"""ATen's elementwise operators, in PyTorch's types.
 
-TVM's frontend (0.27) takes a number beside a tensor for one of the tensor's type, so ``integers + 0.5`` adds 0, ``integers / 2``
-rounds, and leaves out ``alpha``.
+TVM's frontend (0.27) converts a number beside a tensor to the tensor's type, so ``integers + 0.5`` adds 0 and ``integers / 2`` rounds,
+and it ignores ``alpha``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Operator = Callable[..., relax.Expr]
 
 
 def _of_two(operator: Operator) -> Converter:
-    """Return how to convert an operator on two tensors, or a tensor and a number, in the type of its answer."""
+    """Return the converter of an operator on two tensors, or a tensor and a number, in the type of its result."""
 
     def convert(given: Given) -> relax.Expr:
         left, right = (given.of_type(given[name], given.dtype) for name in ("self", "other"))
@@ -31,7 +31,7 @@ def _of_two(operator: Operator) -> Converter:
 
 
 def _compare(operator: Operator) -> Converter:
-    """Return how to convert a comparison: in the type that both have in common."""
+    """Return the converter of a comparison in the promoted type of its operands."""
 
     def convert(given: Given) -> relax.Expr:
         dtype = given.common_type("self", "other")
@@ -47,7 +47,7 @@ def _divide(given: Given) -> relax.Expr:
     if mode == "floor":
         return given.emit(relax.op.floor_divide(left, right))
     if mode == "trunc" and not dtype.startswith(("float", "bfloat")):
-        # Quotients of 64 bits are no doubles.
+        # Doubles do not represent all quotients of 64 bits.
         below = given.emit(relax.op.floor_divide(relax.op.abs(left), relax.op.abs(right)))
         return given.emit(relax.op.multiply(below, relax.op.multiply(relax.op.sign(left), relax.op.sign(right))))
     quotient = given.emit(relax.op.divide(left, right))
@@ -59,7 +59,7 @@ def _power(given: Given) -> relax.Expr:
     if dtype.startswith(("float", "bfloat")):
         return given.emit(relax.op.power(given.of_type(base, dtype), given.of_type(exponent, dtype)))
     if not isinstance(exponent, int) or exponent < 0:
-        raise ValueError("integers are raised to a power that is not a number")
+        raise ValueError("it raises integers to a power that is negative or computed")
     total: Any = given.of_type(1, dtype) if exponent == 0 else given.of_type(base, dtype)
     if exponent == 0:
         return given.emit(relax.op.full_like(base, total))
@@ -69,7 +69,7 @@ def _power(given: Given) -> relax.Expr:
 
 
 def _of_one(operator: Operator) -> Converter:
-    """Return how to convert a function of numbers, which makes integers f32 first."""
+    """Return the converter of a function of floating-point numbers, which converts integers to f32."""
     return lambda given: given.emit(operator(given.of_type(given["self"], given.dtype)))
 
 
@@ -78,8 +78,17 @@ def _reciprocal(given: Given) -> relax.Expr:
     return given.emit(relax.op.divide(one, given.of_type(given["self"], given.dtype)))
 
 
+def _sign(given: Given) -> relax.Expr:
+    """Return ``sign``, which is 0 for NaN, unlike NumPy's and ONNX's."""
+    data = given["self"]
+    sign = given.emit(relax.op.sign(data))
+    if not given.dtype.startswith(("float", "bfloat")):
+        return sign
+    return given.emit(relax.op.where(given.emit(relax.op.isnan(data)), relax.const(0, given.dtype), sign))
+
+
 def _clamp(given: Given) -> relax.Expr:
-    """Return ``clamp`` or ``hardtanh``, by numbers or tensors: NaN stays one."""
+    """Return ``clamp`` or ``hardtanh``, by numbers or tensors; NaN stays NaN."""
     data = given.of_type(given["self"], given.dtype)
     below, above = relax.op.maximum, relax.op.minimum
     for name, operator in (("min", below), ("min_val", below), ("max", above), ("max_val", above)):
@@ -98,7 +107,7 @@ def _softplus(given: Given) -> relax.Expr:
 
 
 def _elu(given: Given) -> relax.Expr:
-    """Return ``elu.default``, of which the frontend leaves out the last two numbers, and so computed SELU without its scale."""
+    """Return ``elu.default``; the frontend ignores its last two numbers, and so computed SELU without its scale."""
     data, dtype = given["self"], given.dtype
 
     def scaled(value: Any, factor: float) -> Any:
@@ -122,7 +131,7 @@ _TWO = {
     "__lshift__": relax.op.left_shift,
     "__rshift__": relax.op.right_shift,
 }
-# Operators that compute sums, products and extremes of truth values.
+# Operators on bool instead of sums, products and extremes.
 _OF_TRUTH = {
     relax.op.add: relax.op.logical_or,
     relax.op.maximum: relax.op.logical_or,
@@ -154,6 +163,7 @@ ARITHMETIC: Converters = {
     **{f"clamp.{of}": _clamp for of in ("default", "Tensor")},
     "hardtanh.default": _clamp,
     "reciprocal.default": _reciprocal,
+    "sign.default": _sign,
     "remainder.Scalar_Tensor": _of_two(relax.op.floor_mod),
     "where.self": _where,
     "softplus.default": _softplus,

@@ -1,6 +1,6 @@
-"""Quantizations of PyTorch by its operators on floating-point numbers: rounded to steps, and bounded.
+"""Decompositions of PyTorch's quantizers into floating-point operators that round and clamp.
 
-ATen's fake ones are those of models that were trained to be quantized; what `pt2e` writes are operators of `quantized_decomposed`.
+Models trained for quantization have ATen's fake quantizers; `pt2e` writes operators of `quantized_decomposed`.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.ao.quantization.fx import _decomposed as _registered  # noqa: F401 - of operators, which it defines
+from torch.ao.quantization.fx import _decomposed as _registered  # noqa: F401 - registers operators
 
-# Integers that kernels take: their quantizers stay what they are.
+# Integers that kernels support, whose quantizers stay.
 EIGHT_BITS = (torch.uint8, torch.int8)
 aten, pt2e = torch.ops.aten, torch.ops.quantized_decomposed
 
 
 def _round(self: Any, inverse: Any, scale: Any, zero: Any, low: int, high: int) -> tuple[Any, Any]:
-    """Return rounded numbers, and a mask of those within bounds; NaN is at the lowest step."""
+    """Return rounded numbers, and a mask of those within bounds; NaN becomes the lowest step."""
     step = (self * inverse).round() + zero
     inside = (step >= low) & (step <= high)
     step = torch.where(torch.isnan(step), low, step.clamp(low, high))
@@ -42,7 +42,7 @@ def _by_tensor(
 def _by_channel(
     self: Any, scale: Any, zero_point: Any, axis: int, quant_min: int, quant_max: int
 ) -> tuple[Any, Any] | Any:
-    if zero_point.is_floating_point():  # which is added before the rounding
+    if zero_point.is_floating_point():  # added before the rounding
         return NotImplemented
     shape = [-1 if each == axis else 1 for each in range(self.ndim)]
     scale = scale.reshape(shape)
@@ -66,7 +66,7 @@ def _dequantize(
 
 
 def _choose(self: Any, low: int, high: int, eps: float, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Return the scale and zero point by which a tensor's numbers, and 0, are steps of a type."""
+    """Return the scale and zero point for which the integers of a type cover a tensor's range, and 0."""
     least, most = self.amin().clamp(max=0), self.amax().clamp(min=0)
     scale = ((most - least) / float(high - low)).clamp(min=eps)
     zero = (low - (least / scale).round().to(torch.int32)).clamp(low, high)
@@ -74,14 +74,14 @@ def _choose(self: Any, low: int, high: int, eps: float, dtype: torch.dtype) -> t
 
 
 def _choose_symmetric(self: Any, low: int, high: int, eps: float, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Return the scale by which a tensor's numbers, and their negatives, are steps of a type; zero is in the middle."""
+    """Return the scale for which the integers of a type cover a tensor's range symmetrically, and the zero point in the middle."""
     scale = (self.abs().amax() / (float(high - low) / 2)).clamp(min=eps)
     zero = torch.full((1,), 128 if dtype == torch.uint8 else 0, dtype=torch.int64, device=self.device)
     return scale.to(torch.float64).reshape(1), zero
 
 
 def _along(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of one scale and zero point as that of one for each of an axis."""
+    """Return a function of one scale and zero point as a function of one for each index of an axis."""
 
     def of_channels(self: Any, scales: Any, zeros: Any, axis: int, *bounds: Any, **given: Any) -> Any:
         shape = [-1 if each == axis % self.ndim else 1 for each in range(self.ndim)]

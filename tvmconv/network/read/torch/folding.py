@@ -1,4 +1,4 @@
-"""ATen's ``col2im`` of free extents: of others PyTorch writes where each element goes."""
+"""ATen's ``col2im`` with free extents; for fixed ones PyTorch decomposes it to a scatter."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Discrete Fourier transforms as products by fixed matrices, on the real and imaginary parts of complex tensors.
 
-A transform of N = A * B numbers is transforms of A, of B, and a product by N roots of one between them (Cooley and Tukey): A + B
-multiplications a number in place of N. It is cut so where that saves more than what the moves between take.
+A transform of N = A * B numbers is transforms of A and of B numbers with a product by N roots of unity between them (Cooley and Tukey):
+A + B multiplications a number instead of N. It is split where that saves more than the moves in between cost.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import torch
 from ....frontends.torch.nodes import Nodes, Parts
 
 aten = torch.ops.aten
-# Cost of transposes and a product between two stages, in multiplications a number: rows of 128 numbers are faster by one product,
-# those of 256 by two.
+# Cost of transpositions and the product between two stages, in multiplications a number: rows of 128 numbers are faster with one matrix
+# product, rows of 256 with two.
 _MOVES = 128
 
 
 def _of_fixed(transform: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a rule that transforms nothing along extents that calls give."""
+    """Return a rule for fixed extents only, which returns None for transforms along free ones."""
 
     def rule(nodes: Nodes, self: Parts, dim: Sequence[int], *more: Any, **others: Any) -> Any:
         shape = nodes.shape(self.real)
@@ -71,7 +71,7 @@ def _scale(extents: Sequence[int], normalization: int) -> float:
 def _along(
     nodes: Nodes, parts: Parts, axis: int, extent: int, count: int, sign: int, scale: float = 1.0, halved: bool = False
 ) -> Parts:
-    """Return the first `count` numbers of a transform of `extent` along an axis; for one half of a symmetric spectrum, the real part."""
+    """Return the first `count` numbers of a transform of `extent` along an axis; of half a symmetric spectrum, the real part."""
     shape = nodes.shape(parts.real)
     order = [each for each in range(len(shape)) if each != axis] + [axis]
     rows = [None if part is None else nodes.permuted(part, order) for part in parts]
@@ -90,11 +90,11 @@ def _along(
 def _in_two(
     nodes: Nodes, rows: Any, first: int, second: int, count: int, sign: int, scale: float, halved: bool
 ) -> Parts:
-    """Return a transform of the last axis in two: number b + second * a is (a, b) in `first` times `second`."""
+    """Return a transform of the last axis in two stages: number b + second * a is element (a, b) of `first` times `second`."""
     extent, outer = first * second, nodes.shape(rows[0])[:-1]
     last = len(outer)
     swapped = [*range(last), last + 1, last]
-    # Of half of a symmetric spectrum, whole rows: numbers beyond the half do not count.
+    # Half a symmetric spectrum is padded to whole rows, whose numbers beyond the half have weight 0.
     height = (extent // 2) // second + 1 if halved else first
     if halved:
         rows = [_pad(nodes, each, height * second) for each in rows]
@@ -143,20 +143,20 @@ def _turn(nodes: Nodes, parts: Parts, cosines: Any, sines: Any) -> Parts:
 def _roots(
     extent: int, given: Any, wanted: Any, sign: int, scale: float = 1.0, halved: bool = False
 ) -> tuple[Any, Any]:
-    """Return cosines and sines of the angles between numbers of a transform, and of those given; zeros as such, none below 0."""
+    """Return cosines and sines of a transform from `given` to `wanted` numbers, without rounding errors at 0, and without -0."""
     angles = 2 * np.pi * sign * (given * wanted % extent) / extent
     weights = _weights(extent, given) * scale if halved else scale
     return np.cos(angles).round(15) * weights + 0.0, np.sin(angles).round(15) * weights + 0.0
 
 
 def _weights(extent: int, numbers: Any) -> Any:
-    """Return how often each of the first half counts: twice, but for those that are their own mirrors; others never."""
+    """Return the weights of half a symmetric spectrum: 2, but 1 for numbers that mirror themselves, and 0 beyond the half."""
     own = (numbers == 0) | (2 * numbers == extent)
     return np.where(2 * numbers > extent, 0.0, np.where(own, 1.0, 2.0))
 
 
 def _product(nodes: Nodes, rows: Any, roots: tuple[Any, Any], both: bool = True) -> Parts:
-    """Return the parts of rows times complex roots, or the real one alone: one product of real matrices."""
+    """Return the parts of rows times complex roots, or the real part only, by one product of real matrices."""
     cosines, sines = roots
     upper = np.concatenate([cosines, sines], 1) if both else cosines
     matrix, data = upper, rows[0]
@@ -164,7 +164,7 @@ def _product(nodes: Nodes, rows: Any, roots: tuple[Any, Any], both: bool = True)
         lower = np.concatenate([-sines, cosines], 1) if both else -sines
         matrix = np.concatenate([upper, lower], 0)
         data = nodes.call(aten.cat.default, list(rows), -1)
-    # Keyed by their content, because many layers have the same transform.
+    # Keyed by content, as many layers have the same transform.
     numbers = torch.from_numpy(np.ascontiguousarray(matrix, np.float32)).to(rows[0].meta["val"].dtype)
     weight = nodes.constant(numbers, (numbers.shape, numbers.dtype, numbers.numpy().tobytes()))
     made = nodes.call(aten.matmul.default, data, weight)
@@ -175,7 +175,7 @@ def _product(nodes: Nodes, rows: Any, roots: tuple[Any, Any], both: bool = True)
 
 
 def _divisor(extent: int) -> int:
-    """Return the greatest divisor of a number that is not above its root."""
+    """Return the greatest divisor of a number up to its square root."""
     return next(each for each in range(isqrt(extent), 0, -1) if extent % each == 0)
 
 

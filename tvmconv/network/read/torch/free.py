@@ -1,4 +1,4 @@
-"""Extents of programs that calls give, which PyTorch has as expressions of symbols: the same as expressions of TVM's."""
+"""Free extents of programs: PyTorch's expressions of symbols as TVM's."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ _ROUNDED = (functions.FloorToInt, functions.TruncToInt, functions.CeilToInt)
 
 
 class ProgramExtents:
-    """Extents of a program's inputs that calls give.
+    """Free extents of a program's inputs.
 
     Parameters
     ----------
     program
         The program.
     names
-        Of PyTorch's symbols those of the extents; absent: an input's and its axis.
+        Names of extents by PyTorch's symbols; absent: ``input[axis]``.
 
     Attributes
     ----------
     extents
-        In the order of the inputs; none: all are fixed.
+        The free extents in the order of the inputs.
 
     Raises
     ------
@@ -79,7 +79,7 @@ class ProgramExtents:
                     self.extents.append(_extent(program.range_constraints.get(symbol), int(multiple), name))
 
     def decided(self) -> str:
-        """Return the decisions by free extents, taken as for the example, since this was made; else nothing."""
+        """Return PyTorch's decisions on free extents, made as for the example, since this object was created; else nothing."""
         return ", ".join(str(each.expr) for each in self._decided[self._known :])
 
     def of(self, size: Any) -> Any:
@@ -88,7 +88,7 @@ class ProgramExtents:
         Raises
         ------
         ValueError
-            If it is computed by what networks do not compute extents with.
+            If its expression has an operation that networks do not support.
         """
         if not isinstance(size, torch.SymInt):
             return size
@@ -120,7 +120,7 @@ def _split_factor(given: Any) -> tuple[Fraction, Any]:
     Raises
     ------
     ValueError
-        If it is another, or the factor is rounded.
+        If it is no product of a factor and an integer, or the factor is not exact.
     """
     if isinstance(given, functions.ToFloat):
         return Fraction(1), given.args[0]
@@ -137,7 +137,7 @@ def _split_factor(given: Any) -> tuple[Fraction, Any]:
 
 
 def _extent(known: Any, multiple: int, name: str) -> Extent:
-    """Return the extent that is a multiple of a symbol of a range."""
+    """Return the extent that is a multiple of a symbol with a known range."""
     low, high = (1, LARGEST) if known is None else (max(int(known.lower), 1), known.upper)
     most = LARGEST // multiple
     return Extent(low * multiple, (most if isinf(float(high)) else min(int(high), most)) * multiple, multiple, name)
@@ -150,7 +150,7 @@ _FLOATS = {
 
 
 def compute_float(builder: relax.BlockBuilder, node: Node, values: Sequence[Any]) -> relax.Expr | None:
-    """Return a number of floating point that extents decide, as a tensor of no axes in f64; None: networks do not compute it."""
+    """Return a floating-point number computed from extents as a tensor without axes in f64; None if networks do not support it."""
     name = getattr(node.target, "__name__", "")
     if name not in _FLOATS or any(value is None for value in values):
         return None

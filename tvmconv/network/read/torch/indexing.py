@@ -1,7 +1,7 @@
-"""ATen's operators that move numbers: indexing as PyTorch has it, from the end too, and of several axes at a time.
+"""ATen's operators that move numbers, with PyTorch's indexing: negative indices, and several axes at a time.
 
-TVM's frontend (0.27) reads beyond the data for an index below 0, and joins several indices in another order, or not at all. What
-positions are known is computed here, so that gathers have fixed indices.
+TVM's frontend (0.27) reads beyond the data for a negative index, and combines several indices in another order, or not at all. Known
+positions are computed here, so that gathers have constant indices.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .arguments import Converters, Given
 
 
 def _index(given: Given) -> relax.Expr:
-    """Return ``index.Tensor``: some axes give way to those of the indices, at the place of the first if they are neighbours."""
+    """Return ``index.Tensor``: the indices' axes replace the indexed ones, at the place of the first if these are adjacent, else in front."""
     data, shape = given["self"], given.dims("self")
     axes = [axis for axis, index in enumerate(given["indices"]) if index is not None]
     begin, neighbours = axes[0], axes == list(range(axes[0], axes[-1] + 1))
@@ -38,7 +38,7 @@ def _index(given: Given) -> relax.Expr:
 
 
 def linear(given: Given, indices: Sequence[Any], extents: Sequence[Any]) -> Any:
-    """Return the positions that indices of neighbouring axes have where these are one."""
+    """Return the offsets of indices of adjacent axes along the merged axis."""
     found = [_from_start(given, index, extent) for index, extent in zip(indices, extents, strict=True)]
     place = found[0]
     for index, extent in zip(found[1:], extents[1:], strict=True):
@@ -48,9 +48,9 @@ def linear(given: Given, indices: Sequence[Any], extents: Sequence[Any]) -> Any:
 
 
 def _from_start(given: Given, index: Any, extent: Any) -> Any:
-    """Return indices that may count from the end as those from the start."""
+    """Return indices with negative ones, which count from the end, replaced."""
     if str(index.ty.dtype) == "bool":
-        raise ValueError("it is indexed by booleans, and the number of true ones is not fixed")
+        raise ValueError("it is indexed by a mask, whose number of true elements is not fixed")
     return from_start(given.builder, given.of_type(index, "int64"), extent)
 
 
@@ -60,7 +60,7 @@ def _select(given: Given) -> relax.Expr:
 
 
 def _choose(given: Given) -> relax.Expr:
-    """Return ``select.int``: one element of an axis, which is then none; an index that numbers decide may be of either end, too."""
+    """Return ``select.int``: one index of an axis, which is removed; the index may be negative, or data."""
     (axis,), index = given.axes(), given["index"]
     extent = given.dims("self")[axis]
     if isinstance(index, int) and not isinstance(extent, int):
@@ -77,7 +77,7 @@ def _choose(given: Given) -> relax.Expr:
 
 
 def _part(given: Given) -> relax.Expr:
-    """Return ``slice.Tensor``: as many elements as PyTorch knows it to have, from its begin on."""
+    """Return ``slice.Tensor`` from its begin, with the number of elements that PyTorch computed."""
     (axis,), begin, step = given.axes(), given["start"], given["step"]
     extent, count = given.dims("self")[axis], given.made_dims()[axis]
     if equal(count, extent):
@@ -94,7 +94,7 @@ def _take_rows(given: Given) -> relax.Expr:
 
 
 def _concatenate(given: Given) -> relax.Expr:
-    """Return ``cat.default``, with parts of several types; a part without elements is dropped, whatever its rank."""
+    """Return ``cat.default``, with parts of several types; empty parts of any rank are dropped."""
     parts = [each for each in given["tensors"] if 0 not in (static_shape(each.ty) or ())]
     if not parts:
         return given["tensors"][0]
@@ -108,7 +108,7 @@ def _stack(given: Given) -> relax.Expr:
 
 
 def _range(given: Given) -> relax.Expr:
-    """Return ``arange``, which is fixed, or counts from one extent to another."""
+    """Return ``arange`` between fixed numbers, or between integers computed from extents."""
     bounds = start, _, step = [given[name] for name in ("start", "end", "step")]
     if any(isinstance(bound, relax.Expr) for bound in bounds):
         if any(isinstance(bound, float) for bound in bounds):
@@ -119,16 +119,17 @@ def _range(given: Given) -> relax.Expr:
 
 
 def _fill(given: Given) -> relax.Expr:
-    """Return a tensor full of one number, 0 if the call gives none."""
-    filled = given.of_type(given.get("fill_value") or 0, given.dtype)
+    """Return a tensor full of one number, which may be an expression of extents; 0 if the call gives none."""
+    value = given.get("fill_value")
+    filled = given.of_type(0 if value is None else value, given.dtype)
     return given.emit(relax.op.broadcast_to(filled, given.made_dims()))
 
 
 def _stride(given: Given) -> relax.Expr:
-    """Return ``as_strided`` of a tensor that lies as its shape says: a gather, for parts may overlap."""
+    """Return ``as_strided`` of a contiguous tensor as a gather, since elements may overlap."""
     data = given.nodes["self"].meta["val"]
     if not data.is_contiguous() or data.storage_offset():
-        raise ValueError(f"it takes a tensor with strides {data.stride()} apart")
+        raise ValueError(f"its tensor is not contiguous, with strides {data.stride()}")
     place: Any = np.array(given["storage_offset"] or 0)
     for size, stride in zip(given["size"], given["stride"], strict=True):
         place = place[..., None] + np.arange(size) * stride
@@ -137,7 +138,7 @@ def _stride(given: Given) -> relax.Expr:
 
 
 def _squeeze(given: Given) -> relax.Expr:
-    """Return ``squeeze``, which keeps axes of other extents than 1; for none left, a reshape, as ConvertLayout (0.27) fails at both."""
+    """Return ``squeeze``, which keeps axes longer than 1; without axes left a reshape, as ConvertLayout (0.27) fails in both cases."""
     shape = given.dims("self")
     axes = [axis for axis in given.axes() if shape and is_one(shape[axis])]
     if len(axes) == len(shape):
@@ -146,7 +147,7 @@ def _squeeze(given: Given) -> relax.Expr:
 
 
 def _pad(given: Given) -> relax.Expr:
-    """Return ``constant_pad_nd``: pads that calls give by the places of the elements, of which some may be cut off."""
+    """Return ``constant_pad_nd``; pads computed from extents, which may crop, by a gather and a mask."""
     data, shape, made = given["self"], given.dims("self"), given.made_dims()
     pads, value, rank = given["pad"], given.get("value") or 0, len(shape)
     axes = {rank - 1 - at: (pads[2 * at], pads[2 * at + 1]) for at in range(len(pads) // 2)}
@@ -169,7 +170,7 @@ def _pad(given: Given) -> relax.Expr:
 
 
 def _repeat(given: Given) -> relax.Expr:
-    """Return ``repeat``, as often as calls give, too: each extent behind that of its repeats."""
+    """Return ``repeat``, perhaps with free numbers of repeats, as a broadcast of axes inserted before each axis."""
     repeats = given["repeats"]
     dims = (*[1] * (len(repeats) - len(given.dims("self"))), *given.dims("self"))
     apart = given.emit(relax.op.reshape(given["self"], [each for extent in dims for each in (1, extent)]))
@@ -178,7 +179,7 @@ def _repeat(given: Given) -> relax.Expr:
 
 
 def _split(given: Given) -> relax.Expr:
-    """Return ``split_with_sizes``, by extents that calls give, too."""
+    """Return ``split_with_sizes``, perhaps with free extents."""
     (axis,), begin, parts = given.axes(), 0, []
     for size in given["split_sizes"]:
         part = relax.op.strided_slice(given["self"], [axis], [begin], [begin + size], assume_inbound=True)

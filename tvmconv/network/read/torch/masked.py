@@ -1,7 +1,7 @@
 """Programs of `torch.export` with masks: values selected by a mask are computed everywhere, and written where it is true.
 
-``y[mask] = 2 * x[mask]`` chooses as many numbers as the mask's are true, which no network knows. If nothing but functions of single
-elements is between, all may be computed: what is at other places is not written.
+``y[mask] = 2 * x[mask]`` selects a number of elements that depends on data, which networks do not support. If only elementwise functions
+are in between, all elements are computed, and those outside of the mask are not written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ aten = torch.ops.aten
 
 
 class _MaskedRows(NamedTuple):
-    """Result of a node at all places: those of the mask are one axis, `axis` from the end."""
+    """Result of a node for all elements; the mask's axes are merged to one, `axis` from the end."""
 
     mask: fx.Node
     axis: int
@@ -57,7 +57,7 @@ def _rewrite(program: ExportedProgram) -> None:
 
 
 def _mask_of(node: fx.Node) -> fx.Node | None:
-    """Return the only mask that selects the read or written elements; None if there are other indices, or sizes known only in a call."""
+    """Return the mask that alone selects the read or written elements; None if there are other indices, or sizes that depend on data."""
     if name_of(node) not in ("index.Tensor", "index_put.default") or len(node.args) > 3:  # accumulated
         return None
     indices: Any = node.args[1]
@@ -68,12 +68,12 @@ def _mask_of(node: fx.Node) -> fx.Node | None:
 
 
 def _is_unknown(node: Any) -> bool:
-    """Return whether sizes depend on numbers in tensors."""
+    """Return whether a node's sizes depend on data."""
     return bool(free_unbacked_symbols(node.meta["val"]))
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Return whether two nodes compute the same, as ``~mask`` does wherever it is written."""
+    """Return whether two nodes compute the same mask, such as two occurrences of ``~mask``."""
     if not isinstance(one, fx.Node) or not isinstance(other, fx.Node) or one.op != "call_function":
         return bool(one is other) if isinstance(one, fx.Node) else type(one) is type(other) and bool(one == other)
     return one is other or (
@@ -94,13 +94,13 @@ def _choose(nodes: Nodes, node: fx.Node, mask: fx.Node) -> _MaskedRows:
 
 
 def _each(nodes: Nodes, node: fx.Node, rows: dict[fx.Node, _MaskedRows]) -> _MaskedRows | None:
-    """Return an elementwise function of all places; None if it is another, or has other masks, too."""
+    """Return an elementwise function of all elements; None for other functions, and several masks."""
     given = [rows[each] for each in node.all_input_nodes if each in rows]
     tags = getattr(node.target, "tags", ())
     if not given or not (torch.Tag.pointwise in tags or name_of(node) in _AS_IT_IS):
         return None
     if name_of(node).startswith(_DIVISIONS) and not node.meta["val"].is_floating_point():
-        return None  # a division of integers by a masked 0 would end the process
+        return None  # a division of integers by a masked 0 is an error of PyTorch's
     mask, axis, _ = given[0]
     if any(each.axis != axis or not _same(each.mask, mask) for each in given):
         return None
@@ -113,7 +113,7 @@ def _each(nodes: Nodes, node: fx.Node, rows: dict[fx.Node, _MaskedRows]) -> _Mas
 
 
 def _write(nodes: Nodes, node: fx.Node, rows: _MaskedRows) -> fx.Node | None:
-    """Return data with rows where their mask is true."""
+    """Return data with rows written where their mask is true; None if their axes differ."""
     data, indices = node.args[:2]
     shape, extents = nodes.shape(data), nodes.shape(rows.mask)
     first, last = len(indices) - 1, len(shape) - len(indices) + 1 - len(extents)
@@ -127,7 +127,7 @@ def _write(nodes: Nodes, node: fx.Node, rows: _MaskedRows) -> fx.Node | None:
 
 
 def _drop_checks(graph: fx.Graph, node: fx.Node) -> None:
-    """Let nothing ask how many numbers a mask chose, if nothing else has them."""
+    """Remove the checks of a selection's size, if nothing else reads it."""
     asking = [user for user in node.users if name_of(user) in ("sym_size.int", "_assert_tensor_metadata.default")]
     found = list(asking)
     for each in found:
@@ -140,13 +140,13 @@ def _drop_checks(graph: fx.Graph, node: fx.Node) -> None:
             graph.erase_node(each)
 
 
-# Operators that make masks.
+# Operators that compute masks.
 _OF_MASKS = {
     "bitwise_and.Tensor", "bitwise_not.default", "bitwise_or.Tensor", "logical_and.default", "logical_not.default",
     "logical_or.default", *(f"{name}.{of}" for name in ("eq", "ge", "gt", "le", "lt", "ne") for of in ("Scalar", "Tensor")),
 }  # fmt: skip
 _DIVISIONS = ("div.", "floor_divide.", "fmod.", "remainder.")
-# Operators on single elements, though PyTorch does not say so.
+# Elementwise operators without PyTorch's tag.
 _AS_IT_IS = {"_to_copy.default", "alias.default", "clone.default", "detach.default"}
 _CHECKS = {
     "_assert_scalar.default", "_assert_tensor_metadata.default",

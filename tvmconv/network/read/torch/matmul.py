@@ -1,6 +1,6 @@
 """ATen's convolutions, products of matrices and attention, by Relax's operators.
 
-TVM's frontend (0.27) lacks transposed convolutions of three dimensions, and takes every sum for f32.
+TVM's frontend (0.27) lacks transposed convolutions of three dimensions, and reads all sums as f32.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _convolution(given: Given) -> relax.Expr:
         raise ValueError(f"it is a convolution of {rank} dimensions")
     attributes = {"strides": given["stride"], "dilation": given["dilation"], "groups": given["groups"]}
     if transposed:
-        # Relax refuses output padding that is not below the stride; as pads below 0 it is the same.
+        # Relax refuses output padding that is not below the stride; negative pads do the same.
         padding = [*padding, *(pad - more for pad, more in zip(padding, given["output_padding"], strict=True))]
     output = given.emit(operators[rank](data, given["weight"], padding=padding, **attributes))
     if bias is None:
@@ -57,12 +57,12 @@ def _sum_of_product(given: Given) -> relax.Expr:
     if given["alpha"] == given["beta"] == 1 and (made := multiply_integers(given, "mat1", "mat2", "self")) is not None:
         return made
     product = scaled(given.emit(relax.op.matmul(given["mat1"], given["mat2"])), given["alpha"])
-    # A factor of 0 leaves out what it multiplies, NaN too.
+    # A factor of 0 drops its operand, also NaN.
     return product if given["beta"] == 0 else given.emit(relax.op.add(product, scaled(given["self"], given["beta"])))
 
 
 def _attention(given: Given) -> relax.Expr:
-    """Return ``scaled_dot_product_attention``: its decomposition reads all scores to find rows that are masked whole."""
+    """Return ``scaled_dot_product_attention``; PyTorch's decomposition reads all scores to find rows that are masked entirely."""
     query, key, value, mask = (given[name] for name in ("query", "key", "value", "attn_mask"))
     dtype, size = given.dtype, given.node.args[0].meta["val"].shape[-1]
     if given["dropout_p"]:
@@ -80,7 +80,7 @@ def _attention(given: Given) -> relax.Expr:
         rows, columns = given.dims("query")[-2], given.dims("key")[-2]
         if isinstance(rows, int) and isinstance(columns, int):
             mask = relax.const(np.tril(np.ones((rows, columns), bool)), "bool")
-        else:  # which masks no row whole
+        else:  # a causal mask masks no row entirely
             mask = given.counted(lambda row, column: column <= row, (rows, columns), "bool")
             masked = given.emit(relax.op.where(mask, scores, relax.const(-np.inf, dtype)))
             return given.emit(relax.op.matmul(given.emit(relax.op.nn.softmax(masked, -1)), value))
@@ -89,7 +89,7 @@ def _attention(given: Given) -> relax.Expr:
 
 
 def _mask(given: Given, scores: Any, mask: Any) -> Any:
-    """Return the softmax of masked scores, zeros where all of a row are masked."""
+    """Return the softmax of masked scores, zeros in rows that are masked entirely."""
     least, fixed = relax.const(-np.inf, given.dtype), constant(mask)
     if str(mask.ty.dtype) == "bool":
         scores = given.emit(relax.op.where(mask, scores, least))
@@ -97,7 +97,7 @@ def _mask(given: Given, scores: Any, mask: Any) -> Any:
         scores = given.emit(relax.op.add(scores, given.of_type(mask, given.dtype)))
     shares = given.emit(relax.op.nn.softmax(scores, -1))
     if fixed is not None and (fixed if fixed.dtype == bool else fixed > -np.inf).any(-1).all():
-        return shares  # as the first of a row that is causal, some of each is not masked
+        return shares  # no row is masked entirely
     greatest = given.emit(relax.op.max(scores, -1, keepdims=True))
     empty = given.emit(relax.op.equal(greatest, least))
     return given.emit(relax.op.where(empty, relax.const(0, given.dtype), shares))

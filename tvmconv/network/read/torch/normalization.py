@@ -20,7 +20,7 @@ def _scale_and_shift(given: Given, shape: Any) -> list[Any]:
 
 
 def _of_groups(given: Given) -> relax.Expr:
-    """Return ``native_group_norm.default``, its mean and deviation left out; in f32, for Relax's takes no bf16."""
+    """Return ``native_group_norm.default`` without its mean and deviation; in f32, as Relax's does not support bf16."""
     wide = "float32" if given.dtype == "bfloat16" else given.dtype
     data, *weights = (given.of_type(each, wide) for each in (given["input"], *_scale_and_shift(given, int(given["C"]))))
     attributes = {"num_groups": given["group"], "channel_axis": 1, "epsilon": given["eps"]}
@@ -29,7 +29,7 @@ def _of_groups(given: Given) -> relax.Expr:
 
 
 def _of_layers(given: Given) -> relax.Expr:
-    """Return ``native_layer_norm.default``, its mean and deviation left out."""
+    """Return ``native_layer_norm.default`` without its mean and deviation."""
     data, shape = given["input"], [int(size) for size in given["normalized_shape"]]
     axes = list(range(data.ty.ndim - len(shape), data.ty.ndim))
     output = given.emit(relax.op.nn.layer_norm(data, *_scale_and_shift(given, shape), axes=axes, epsilon=given["eps"]))
@@ -37,7 +37,7 @@ def _of_layers(given: Given) -> relax.Expr:
 
 
 def _of_batches(given: Given) -> relax.Expr:
-    """Return ``_native_batch_norm_legit.no_stats``, InstanceNorm's: its statistics are those of the data, along all axes but one."""
+    """Return ``_native_batch_norm_legit.no_stats`` of InstanceNorm, with the statistics of the data along all axes but the second."""
     data = given["input"]
     axes = [axis for axis in range(data.ty.ndim) if axis != 1]
     channels = given.dims("input")[1]

@@ -1,7 +1,7 @@
-"""ATen's pools and resizes; of adaptive ones windows differ from element to element, axis by axis.
+"""ATen's pools and resizes; adaptive pools with windows of several sizes are computed axis by axis.
 
-TVM's resize (0.27) rounds coordinates that PyTorch truncates, and knows neither ``nearest-exact`` nor scales that are no quotients
-of sizes. Which elements and weights an output has, PyTorch says: it resizes the identity.
+TVM's resize (0.27) rounds coordinates that PyTorch truncates, and lacks ``nearest-exact`` and scales that are not quotients of sizes.
+The elements and weights of an output are those by which PyTorch resizes the identity.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...operators.elementwise import FLOATS
 from ...operators.resize import TRUNCATE, truncated_places
 from .arguments import Converter, Converters, Given
 
-# PyTorch's operators for two dimensions alone, by their kind of weights: those of `aa` are wider where sizes shrink.
+# PyTorch's operators for two dimensions only, by their kind of weights; antialiased ones (`aa`) are wider where sizes shrink.
 _OF_PLANES = {
     "cubic": "upsample_bicubic2d",
     "linear_aa": "_upsample_bilinear2d_aa",
@@ -35,12 +35,12 @@ _LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
 def _adaptive(rank: int, pools: Operators, reduce: Callable[..., Any], pair: bool) -> Converter:
-    """Return how to convert an adaptive pool over the last axes: a pool where all windows are alike, else window by window."""
+    """Return the converter of an adaptive pool over the last axes: a pool if all windows have one size, else window by window."""
 
     def convert(given: Given) -> relax.Expr:
         data, shape = given["self"], given.dims("self")
         if pair and any(user.args[1] == 1 for user in given.node.users):
-            raise ValueError("its indices are used, which are not computed")
+            raise ValueError("its indices are used, which networks do not compute")
         extents, wanted = shape[-rank:], _sizes_of(given["output_size"], rank)
         sizes = [extent if size is None else size for extent, size in zip(extents, wanted, strict=True)]
         if all(size == 1 for size in sizes):
@@ -62,7 +62,7 @@ def _by_windows(given: Given, data: Any, axis: int, extent: Any, size: Any, redu
     if equal(size, extent):
         return data
     if not isinstance(size, int):
-        raise ValueError(f"it makes {size} windows of {extent}")
+        raise ValueError(f"its number of windows, {size} of {extent}, is not fixed")
     parts = []
     for number in range(size):
         begin, end = number * extent // size, ((number + 1) * extent + size - 1) // size
@@ -72,7 +72,7 @@ def _by_windows(given: Given, data: Any, axis: int, extent: Any, size: Any, redu
 
 
 def _average(rank: int) -> Converter:
-    """Return how to convert ``avg_pool*`` with a divisor of its own, which TVM (0.27) leaves out, and without."""
+    """Return the converter of ``avg_pool*``, also with a divisor of its own, which TVM (0.27) ignores."""
 
     def convert(given: Given) -> relax.Expr:
         shape, taps, pads = (
@@ -82,7 +82,7 @@ def _average(rank: int) -> Converter:
         strides, divisor = _sizes_of(given["stride"] or taps, rank), given.get("divisor_override")
         data = given["self"] if len(shape) == rank + 2 else given.emit(relax.op.expand_dims(given["self"], 0))
         ends, options = list(pads), {"ceil_mode": given["ceil_mode"], "count_include_pad": given["count_include_pad"]}
-        if divisor:  # of whole windows, with zeros where they go beyond the data
+        if divisor:  # windows are whole, with zeros beyond the data
             sizes, shape = given.node.meta["val"].shape[-rank:], given.fixed_shape("self")
             whole = zip(sizes, shape[-rank:], taps, pads, strides, strict=True)
             ends = [max((size - 1) * step + tap - extent - pad, 0) for size, extent, tap, pad, step in whole]
@@ -97,7 +97,7 @@ def _average(rank: int) -> Converter:
 
 
 def _maxima(rank: int) -> Converter:
-    """Return the converter of a maximum pool that may also return each maximum's place in its plane."""
+    """Return the converter of a maximum pool that may also return each maximum's index in its plane."""
 
     def convert(given: Given) -> relax.Expr:
         data, shape = given["self"], given.dims("self")
@@ -109,7 +109,7 @@ def _maxima(rank: int) -> Converter:
         values = given.emit(pool)
         values = values if len(shape) == rank + 2 else given.emit(relax.op.squeeze(values, [0]))
         if not any(user.args[1] == 1 and user.users for user in given.node.users):
-            return relax.Tuple([values, values])  # nobody asks for the second
+            return relax.Tuple([values, values])  # the second is unread
         outputs, shape = given.shape_of(values), given.fixed_shape("self")
         places: Any = np.zeros([1] * (2 * rank), np.int64)
         inside: Any = np.ones([1] * (2 * rank), bool)
@@ -134,14 +134,14 @@ def _maxima(rank: int) -> Converter:
 
 
 def _sample(given: Given) -> relax.Expr:
-    """Return ``grid_sampler_2d``, with coordinates on the last axis; TVM's operator has them on the first."""
+    """Return ``grid_sampler_2d``, whose coordinates are on the last axis; TVM's operator expects them on the second."""
     planes = given.dims("input")[2:]
     if given["padding_mode"] == _OUTSIDE.index("reflection") and not all(
         isinstance(each, int) and each > 1 for each in planes
     ):
         raise ValueError(
-            "TVM divides by the distance between the edges of planes, which is 0 of one pixel: planes that are reflected must have"
-            " fixed extents above 1"
+            "TVM divides by the distance between the edges of planes, which is 0 for one pixel: reflected planes must have fixed"
+            " extents above 1"
         )
     grid = given.emit(relax.op.permute_dims(given["grid"], [0, 3, 1, 2]))
     method, outside = (
@@ -155,13 +155,13 @@ def _sample(given: Given) -> relax.Expr:
 
 
 def _sizes_of(given: Any, rank: int) -> list[Any]:
-    """Return a size for each axis; of one that is given, for all."""
+    """Return a size for each axis, from a list or one number."""
     sizes = list(given) if isinstance(given, (list, tuple)) else [given]
     return sizes if len(sizes) == rank else sizes * rank
 
 
 def _resize(rank: int, mode: str, fast: str | None) -> Converter:
-    """Return how to convert ``upsample_*``; by TVM's resize of the mode `fast`, where that is the same."""
+    """Return the converter of ``upsample_*``, by TVM's resize of the mode `fast` where that is the same."""
 
     def convert(given: Given) -> relax.Expr:
         name = "input" if "input" in given.nodes else "self"
@@ -172,7 +172,7 @@ def _resize(rank: int, mode: str, fast: str | None) -> Converter:
         corners = given.get("align_corners")
         ratios = [_ratio(*each) for each in zip(sizes, shape[2:], strict=True)]
         as_sizes = all(scale in (None, ratio) for scale, ratio in zip(scales, ratios, strict=True))
-        # Nearest elements of whole ratios alone: else roundings of coordinates decide.
+        # Nearest elements only for integer ratios, where rounding of coordinates does not matter.
         free = not all(isinstance(each, int) for each in (*shape, *sizes))
         if free and mode in _NEAREST and rank < 3:
             steps = [1 / scale if scale else 0.0 for scale in scales]
@@ -202,7 +202,7 @@ def _resize(rank: int, mode: str, fast: str | None) -> Converter:
 
 
 def _are_truncated(rows: Any, how: str, step: float) -> bool:
-    """Return whether PyTorch takes the elements that our resize does; not where a scale leaves the extent as it is."""
+    """Return whether PyTorch selects the same elements as our resize, unlike where a scale leaves the extent unchanged."""
     size, extent = rows.shape
     return bool((rows.argmax(1) == truncated_places(extent, size, how, step)).all())
 
@@ -210,7 +210,7 @@ def _are_truncated(rows: Any, how: str, step: float) -> bool:
 def _resize_planes(
     given: Given, data: Any, sizes: Sequence[Any], factors: Sequence[float], method: str, how: str, rounding: str
 ) -> relax.Expr:
-    """Return TVM's resize of the last axis, or the last two; factors of 0 are the quotients of sizes."""
+    """Return TVM's resize of the last one or two axes; factors of 0 mean the quotients of sizes."""
     planes = 2 - len(sizes)
     if planes:
         data = given.emit(relax.op.expand_dims(data, 2))
@@ -228,7 +228,7 @@ def _resize_planes(
 
 
 def _ratio(size: Any, extent: Any) -> float | None:
-    """Return the factor by which an extent grows; None: it is another for other extents."""
+    """Return the factor by which an extent grows; None if it depends on the extent."""
     if isinstance(size, int) and isinstance(extent, int):
         return size / extent
     most = sym.Analyzer().simplify(tirx.floordiv(size, extent)) if not isinstance(extent, int) else None
@@ -238,13 +238,13 @@ def _ratio(size: Any, extent: Any) -> float | None:
 def _rows(rank: int, extent: int, size: int, scale: float | None, mode: str, corners: Any) -> Any:
     """Return the weights of `extent` elements in each of the `size` that they are resized to."""
     identity = torch.eye(extent)[None]
-    if mode in _OF_PLANES:  # PyTorch has them of two dimensions alone
+    if mode in _OF_PLANES:  # PyTorch has these for two dimensions only
         made = getattr(torch.ops.aten, _OF_PLANES[mode])(
             identity[:, :, None], [1, size], bool(corners), None if scale is None else 1.0, scale
         )[0, :, 0]
     elif mode == "linear":
         made = torch.ops.aten.upsample_linear1d(identity, [size], bool(corners), scale)[0]
-    else:  # an extent that stays has its own elements, whatever the scale, of two dimensions and more alone
+    else:  # from two dimensions on, an unchanged extent keeps its elements, whatever the scale
         name = "upsample_nearest" if mode == "nearest" else "_upsample_nearest_exact"
         ones = [1] * (rank - 1)
         planes, scales = identity.reshape(1, extent, *ones, extent), [None] * (rank - 1)
@@ -253,7 +253,7 @@ def _rows(rank: int, extent: int, size: int, scale: float | None, mode: str, cor
 
 
 def _weigh(given: Given, data: Any, axis: int, rows: Any) -> Any:
-    """Return sums of weighted elements along an axis."""
+    """Return weighted sums of elements along an axis."""
     found = [np.flatnonzero(np.abs(row) > _ZERO) for row in rows]
     total = None
     for tap in range(max(map(len, found))):
@@ -273,7 +273,7 @@ def _weigh(given: Given, data: Any, axis: int, rows: Any) -> Any:
 
 
 def _windows(given: Given) -> relax.Expr:
-    """Return ``unfold.default``: all windows along an axis, their elements along a last one."""
+    """Return ``unfold.default``: all windows along an axis, with their elements along a new last axis."""
     (axis,), rank = given.axes("dimension"), given["self"].ty.ndim
     shape, size, step = given.dims("self"), given["size"], given["step"]
     if not isinstance(shape[axis], int):

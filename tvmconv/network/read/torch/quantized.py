@@ -1,6 +1,6 @@
-"""Operators of pt2e as quantizers of graphs, with products between them as sums of integers.
+"""Quantizers of pt2e, and products between them as sums of integers.
 
-Filters are fixed before the graph is read: the integers that they are dequantized of are looked up in the program.
+Dequantized filters are folded before the graph is read; their integers are looked up in the program.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Sums = Callable[[Quantized, Quantized], relax.Expr | None]
 
 
 def convolve_integers(given: Given) -> relax.Expr | None:
-    """Return a convolution of dequantized operands, with its bias; None if they are others."""
+    """Return a convolution of dequantized operands, with its bias; None for other operands."""
 
     def sums(data: Quantized, weights: Quantized) -> relax.Expr | None:
         shape, taps = static_shape(data.values.ty), static_shape(weights.values.ty)
@@ -59,7 +59,7 @@ def convolve_integers(given: Given) -> relax.Expr | None:
 def multiply_integers(
     given: Given, data: str, matrix: str, bias: str = "", transposed: bool = False
 ) -> relax.Expr | None:
-    """Return a product of dequantized data with a fixed matrix, or its transpose, and a bias; None if the operands are others."""
+    """Return a product of dequantized data with a fixed matrix, or its transpose, and a bias; None for other operands."""
 
     def sums(left: Quantized, right: Quantized) -> relax.Expr | None:
         return multiply(given.emit, left, _transpose(right) if transposed else right)
@@ -68,7 +68,7 @@ def multiply_integers(
 
 
 def multiply_whole(given: Given) -> relax.Expr:
-    """Return ``_int_mm.default``, as torchao multiplies rows of integers: exact sums.
+    """Return ``_int_mm.default``, torchao's product of integers, by exact sums.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def _with_scales(given: Given, sums: Sums, left: str, right: str, bias: str, axi
 
 
 def _find_computed(given: Given, name: str) -> tuple[Quantized, relax.Expr, relax.Expr] | None:
-    """Return integers as they are, and the one scale and zero point that are computed of them; None: it is something else."""
+    """Return uncentred integers, and their one computed scale and zero point; None for other tensors."""
     call = given.binding(given[name])
     if (
         moves.name_of(call) != "relax.dequantize"
@@ -118,7 +118,7 @@ def _find_computed(given: Given, name: str) -> tuple[Quantized, relax.Expr, rela
 
 
 def _fixed_integers(given: Given, node: Node) -> Quantized | None:
-    """Return the integers that a fixed tensor is dequantized of; None: it is something else."""
+    """Return the integers from which a fixed tensor is dequantized; None for other tensors."""
     if node not in given.fixed:
         return None
     if name_of(node) == "permute.default" and list(node.args[1]) == [1, 0]:
@@ -144,7 +144,7 @@ def _transpose(weights: Quantized) -> Quantized:
 
 
 def _find_fixed(given: Given, value: Any) -> Array | None:
-    """Return the numbers of an argument that is fixed; None: it is computed."""
+    """Return the numbers of a fixed argument; None if it is computed."""
     value = given.fixed.get(value, value)
     if isinstance(value, Node):
         return None
@@ -157,7 +157,7 @@ def _numbers(given: Given, integers: str) -> list[relax.Expr]:
     Raises
     ------
     ValueError
-        If they are fixed, and are none.
+        If they are fixed and invalid.
     """
     made = []
     for name, dtype in zip(list(given.nodes)[1:3], ("float32", "int32"), strict=True):
@@ -173,7 +173,7 @@ def _numbers(given: Given, integers: str) -> list[relax.Expr]:
 
 
 def _check_numbers(array: Array, integers: str, are_scales: bool) -> None:
-    """Raise ValueError if scales, or zero points, are none of integers of a type."""
+    """Raise ValueError if scales, or zero points, are invalid for integers of a type."""
     bounds = np.iinfo(integers)
     if are_scales and not (bad := np.isfinite(array) & (array > 0)).all():
         raise ValueError(f"has a scale of {array[~bad].flat[0]}: scales are positive and finite")
@@ -184,7 +184,7 @@ def _check_numbers(array: Array, integers: str, are_scales: bool) -> None:
 
 
 def check_weights(node: Node, fixed: Mapping[Node, Any]) -> None:
-    """Raise ValueError if fixed integers are dequantized by numbers that are no scale or zero point of theirs."""
+    """Raise ValueError if fixed integers are dequantized by an invalid scale or zero point."""
     if node not in fixed or not is_dequantizer(node):
         return
     integers, *both = (fixed.get(each, each) for each in list(arguments(node).values())[:3])
@@ -200,7 +200,7 @@ def _quantize(given: Given) -> relax.Expr:
         ("quant_min", relax.op.maximum, bounds.min),
         ("quant_max", relax.op.minimum, bounds.max),
     ):
-        if given[name] != bound:  # of the type; of steps that are rounded, the same as after
+        if given[name] != bound:  # the data is bounded instead of its integers
             step = np.float32((given[name] - given["zero_point"]) * given["scale"])
             data = given.emit(operator(data, relax.const(step)))
     return given.emit(quantize(BY_RECIPROCAL, data, scale, zero, _axis(given), given.dtype))

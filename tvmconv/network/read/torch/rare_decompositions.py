@@ -1,4 +1,4 @@
-"""ATen's operators that neither TVM's frontend (0.27) nor PyTorch's decompositions have, or have as exactly, by those that others have."""
+"""Decompositions of ATen's operators that TVM's frontend (0.27) and PyTorch's decompositions lack, or compute less exactly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _known_extreme(extreme: Callable[[Any, Any], Any], self: Any, other: Any) ->
 
 
 def _is_below_zero(self: Any) -> Any:
-    """Return ``signbit``: of zeros the sign is that of infinity over them."""
+    """Return ``signbit``; the sign of a zero is that of its reciprocal."""
     return (torch.where(self == 0, 1 / self, self) if self.is_floating_point() else self) < 0
 
 
@@ -40,7 +40,7 @@ def _with_sign(self: Any, other: Any) -> Any:
 
 
 def _identity(rows: Any, columns: Any = None, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
-    """Return ``eye``, which PyTorch (2.13) would write by a range of 16 bits from 256 rows on, which it has not."""
+    """Return ``eye``, for which PyTorch (2.13) would use a range of 16 bits from 256 rows on, a type without ranges."""
     columns = rows if columns is None else columns
     diagonal = torch.arange(rows, device=device).unsqueeze(-1) == torch.arange(columns, device=device)
     return diagonal.to(dtype or torch.get_default_dtype())
@@ -51,17 +51,17 @@ def _hypotenuse(self: Any, other: Any) -> Any:
 
 
 def _log1p(self: Any) -> Any:
-    """Return log(1 + x) without losing small x (Kahan): the error of 1 + x is that of the factor beside it."""
-    # The bound is none; without it TVM's simplifier takes (x + 1) - 1 for x.
+    """Return log(1 + x) without losing small x (Kahan): a factor corrects the rounding of 1 + x."""
+    # The bound has no effect but to keep TVM's simplifier from taking (x + 1) - 1 for x.
     total = (self + 1.0).clamp_min(-inf)
     logarithm = total.log()
-    # Where the sum is 1 there is nothing to divide by, and infinity is no factor.
+    # The divisor is 0 where the sum is 1, and infinite where x is.
     scaled = torch.where(total == self, logarithm, logarithm * (self / (total - 1)))
     return torch.where(total == 1, self, scaled)
 
 
 def _expm1(self: Any) -> Any:
-    """Return exp(x) - 1 without losing small x, by tanh: 2t / (1 - t) for t = tanh(x / 2); beyond 1 as it is written."""
+    """Return exp(x) - 1 without losing small x, by tanh: 2t / (1 - t) for t = tanh(x / 2); directly beyond 1."""
     half = torch.tanh(self * 0.5)
     return torch.where(self.abs() < 1, (half + half) / (1 - half), self.exp() - 1)
 
@@ -85,14 +85,14 @@ def _erf_above(self: Any) -> Any:
 def _leaky(
     self: Any, noise: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, generator: Any = None
 ) -> tuple[Any, Any]:
-    """Return ``rrelu`` where it does not train: of slopes between two bounds the mean."""
+    """Return ``rrelu`` for inference, whose slope is the mean of two bounds."""
     if training:
         raise ValueError("it draws random numbers")
     return torch.nn.functional.leaky_relu(self, (lower + upper) / 2), noise
 
 
 def _written_where(self: Any, mask: Any, source: Any) -> Any:
-    """Return ``masked_scatter``: the next number of another tensor where a mask is true."""
+    """Return ``masked_scatter``: successive numbers of another tensor where a mask is true."""
     mask, data = torch.broadcast_tensors(mask, self)
     place = (mask.reshape(-1).cumsum(0) - 1).clamp_min(0)
     return torch.where(mask, source.reshape(-1)[place].reshape(data.shape), data)
@@ -118,7 +118,7 @@ def _place(
     side: str | None = None,
     sorter: Any = None,
 ) -> Any:
-    """Return ``searchsorted``: of how many of a sorted row a number is above, or at."""
+    """Return ``searchsorted``: the number of elements of a sorted row below a number, or below and equal."""
     rows = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
     rows = rows.unsqueeze(-2) if rows.ndim > 1 else rows
     numbers = self.unsqueeze(-1) if isinstance(self, torch.Tensor) else self
@@ -145,7 +145,7 @@ def _median_along(self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any]
 
 
 def _least_but(self: Any, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Any, Any]:
-    """Return ``kthvalue``: the number at a place of the sorted ones, from 1."""
+    """Return ``kthvalue``: the k-th of the sorted numbers, counted from 1."""
     data = self if self.ndim else self.reshape(1)
     value, place = (each.narrow(dim, k - 1, 1) for each in data.sort(dim))
     return (value, place) if keepdim and self.ndim else (value.squeeze(dim), place.squeeze(dim))
@@ -162,7 +162,7 @@ def _running(combine: Callable[[Any, Any], Any], data: Any, dim: int) -> Any:
 
 
 def _running_extreme(extreme: Callable[[Any, Any], Any], self: Any, dim: int) -> Any:
-    """Return ``cummax`` or ``cummin``, and the last place of each that is up to there; once one is no number, all that follow."""
+    """Return ``cummax`` or ``cummin``, with the last index of each extreme; after a NaN, both are the NaN's."""
     if not self.ndim:
         return self, torch.zeros_like(self, dtype=torch.int64)
     if isinstance(self.shape[dim], torch.SymInt):
@@ -176,7 +176,7 @@ def _running_extreme(extreme: Callable[[Any, Any], Any], self: Any, dim: int) ->
 
 
 def _running_logarithm(self: Any, dim: int) -> Any:
-    """Return ``logcumsumexp``: the logarithm of the sum of all powers up to each."""
+    """Return ``logcumsumexp``: the logarithm of the running sum of exponentials."""
     if self.ndim and isinstance(self.shape[dim], torch.SymInt):
         return NotImplemented
     return _running(torch.logaddexp, self, dim) if self.ndim else self
@@ -188,7 +188,7 @@ def _distances(x1: Any, x2: Any, p: float, compute_mode: int | None) -> Any:
 
 
 def _overwrite(self: Any, src: Any, non_blocking: bool = False) -> Any:
-    """Return the new value of a tensor that is overwritten as a whole."""
+    """Return the new value of a tensor that is overwritten entirely."""
     return src.to(self.dtype).expand(self.shape)
 
 
@@ -199,12 +199,12 @@ def _add_products(self: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha
 
 
 def _sort(self: Any, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
-    """Return ``sort.stable``: any sort, for here equal numbers stay in their order."""
+    """Return ``sort.stable`` as any sort, since ours are stable."""
     return self.sort(dim, descending)
 
 
 def _first_of_sort(self: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """Return ``topk`` in order, though any would do."""
+    """Return ``topk`` in order, even if none is requested."""
     return NotImplemented if sorted else aten.topk.default(self, k, dim, largest, True)
 
 

@@ -1,4 +1,4 @@
-"""Programs of torch.export as Relax modules: by tables of ours from ATen's operators to Relax's, the rest by TVM's frontend."""
+"""Programs of torch.export as Relax modules, by our tables of converters, and TVM's frontend for other operators."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64  # bytes, of TVM's own arrays
 NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
-# Types that neither TVM's frontend nor our kernels know.
+# Types that neither TVM's frontend nor our kernels support.
 _FLOAT8 = {
     each for each in vars(torch).values() if isinstance(each, torch.dtype) and str(each).startswith("torch.float8")
 }
@@ -60,9 +60,9 @@ class UnreadError(SourceError):
     Parameters
     ----------
     why
-        Why it cannot.
+        The reason.
     node
-        The program's node; None: another part of it.
+        The program's node; None if no node is at fault.
     """
 
     def __init__(self, why: str, node: Node | None) -> None:
@@ -79,12 +79,12 @@ def read_torch(program: ExportedProgram, names: Mapping[str, str] | None = None)
     program
         The program; extents that its ``dynamic_shapes`` left free are free in the module.
     names
-        Of PyTorch's symbols the names that extents have; absent: those of inputs and axes.
+        Names of extents by PyTorch's symbols; absent: ``input[axis]``.
 
     Raises
     ------
     UnreadError
-        If an operator is not known, or not in this use; it says which, and the line of code that called it.
+        If an operator, or its use, is not supported; it names the operator, and the line of code that called it.
     """
     try:
         program = decompose(program)
@@ -94,12 +94,12 @@ def read_torch(program: ExportedProgram, names: Mapping[str, str] | None = None)
 
 
 def read_decomposed(program: ExportedProgram, names: Mapping[str, str] | None = None) -> tvm.IRModule:
-    """Return a program that is decomposed as a Relax module; parameters and errors are those of :func:`read_torch`."""
+    """Return a decomposed program as a Relax module; parameters and errors are those of :func:`read_torch`."""
     importer = _ProgramImporter()
     try:
         importer.prepare(program, names)
         module = importer.from_exported_program(program, False, False, False, None)
-    except Exception as error:  # assertions, and whatever converters stumble over
+    except Exception as error:  # of any kind, from assertions and converters
         end_block(importer.block_builder)
         if isinstance(error, SourceError):
             raise
@@ -107,14 +107,14 @@ def read_decomposed(program: ExportedProgram, names: Mapping[str, str] | None = 
     if decided := importer.decided():
         raise UnreadError(f"the program depends on extents that vary by call: {decided}", None)
     for variable, function in module.functions_items():
-        if variable.name_hint != "main":  # a branch, which nobody calls from outside
+        if variable.name_hint != "main":  # a branch, which is not called from outside
             module[variable] = function.without_attr("global_symbol")
     module = with_nodes(module, importer.names)
     return with_extents(module, importer.extents) if importer.extents else module
 
 
 def find_unreadable(nodes: Iterable[Node]) -> dict[Node, str]:
-    """Return the nodes of a decomposed program's graph that cannot be read, and why; fixed tensors are attributes of it."""
+    """Return the nodes of a decomposed program's graph, with fixed tensors as attributes, that cannot be read, and the reasons."""
     importer = _ProgramImporter()
     found: dict[Node, str] = {}
     for node in nodes:
@@ -124,7 +124,7 @@ def find_unreadable(nodes: Iterable[Node]) -> dict[Node, str]:
 
 
 def _lacks_number(node: Node, found: Mapping[Node, str]) -> str:
-    """Return why a node that gives no tensor, as an assertion, cannot be read: a number that it takes cannot; else nothing."""
+    """Return why a node without a tensor as result, such as an assertion, cannot be read: a number that it takes cannot; else nothing."""
     if node.op != "call_function" or _is_tensor(node):
         return ""
     return next((found[each] for each in node.all_input_nodes if each in found and not _is_tensor(each)), "")
@@ -146,7 +146,7 @@ def _name(node: Node) -> str:
 
 
 def _branching(node: Node) -> str:
-    """Return that PyTorch calls the graphs that a node is given, of which a part of a program has none; else nothing."""
+    """Return the reason to leave a node with subgraphs, which a part of a program cannot contain, to PyTorch; else nothing."""
     module = node.graph.owning_module
     given = [each for each in node.all_input_nodes if each.op == "get_attr"]
     is_graph = any(isinstance(attrgetter(str(each.target))(module), torch.nn.Module) for each in given)
@@ -154,7 +154,7 @@ def _branching(node: Node) -> str:
 
 
 class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
-    """TVM's frontend with our tables; it knows at which node it is."""
+    """TVM's frontend with our converters, which keeps the current node for errors."""
 
     convert_map: dict[str, Callable[..., Any]]
 
@@ -163,13 +163,13 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
         self._node: Node | None = None
         self._fixed: dict[Node, Any] = {}
         self._extents: ProgramExtents | None = None
-        # Of nodes, by the variables that they were read as.
+        # Names of nodes, by their variables.
         self.names: dict[Any, str] = {}
         self.convert_map |= {name: self._ours(each) for name, each in CONVERTERS.items()}
         self.convert_map = {name: self._watched(each) for name, each in self.convert_map.items()}
 
     def prepare(self, program: ExportedProgram, names: Mapping[str, str] | None) -> None:
-        """Compute the fixed tensors; raise an UnreadError that names the first unknown operator, and its line."""
+        """Compute the fixed tensors; raise an UnreadError for the first operator that cannot be read."""
         self._fixed = fixed_of(program)
         self._extents = ProgramExtents(program, names)
         for self._node in program.graph.nodes:
@@ -186,15 +186,15 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
 
     @property
     def extents(self) -> list[Extent]:
-        """The extents of the inputs that calls give."""
+        """The free extents of the inputs."""
         return self._extents.extents if self._extents is not None else []
 
     def decided(self) -> str:
-        """Return the decisions by free extents, or nothing."""
+        """Return PyTorch's decisions on free extents, or nothing."""
         return self._extents.decided() if self._extents is not None else ""
 
     def create_input_vars(self, exported_program: ExportedProgram) -> tuple[Any, Any, dict[str, Any]]:
-        """Return TVM's variables of inputs, where extents are free with our symbols; of ranges the module knows itself."""
+        """Return TVM's variables of inputs, with our symbols for free extents, whose ranges the module stores by itself."""
         parameters, inputs, ranges = super().create_input_vars(exported_program)
         if not self.extents:
             return parameters, inputs, ranges
@@ -208,44 +208,44 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
         if node.op != "call_function":
             return ""
         if isinstance(node.meta.get("val"), NUMBERS):
-            return "it is a number of one in a tensor" if free_unbacked_symbols(node.meta["val"]) else ""
+            return "it is a number read from a tensor" if free_unbacked_symbols(node.meta["val"]) else ""
         name = node.target.__name__
         if name in FOURIER:
-            return "it transforms along an axis whose extent calls give"
+            return "it transforms along an axis of free extent"
         if name not in self.convert_map:
             return "there is no conversion of it"
         if name.startswith("_assert_async"):
-            return "it checks numbers of a tensor in each call"
+            return "it checks a tensor's values in each call"
         if any(map(is_complex, (node, *node.all_input_nodes))):
-            return "it takes or gives complex numbers"
+            return "its operands or results are complex"
         if node.meta.get("val") is not None and any(map(_is_float8, (node, *node.all_input_nodes))):
-            return "it takes or gives floating-point numbers of 8 bits"
+            return "its operands or results are f8"
         if any(free_unbacked_symbols(each.meta.get("val")) for each in (node, *node.all_input_nodes)):
-            return "its sizes depend on numbers in tensors"
-        # Of which the frontend makes constants. Ours say so themselves: attention is random with a dropout alone.
+            return "its sizes depend on a tensor's values"
+        # The frontend would make them constants. Our converters refuse by themselves: attention is random with dropout only.
         if name not in CONVERTERS and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             return "it draws random numbers"
         if name == "topk.default" and node.args[1] == 0:
-            return "the first 0 of a sort are, for Relax, all"
+            return "a topk of 0 elements is, for Relax, one of all"
         return ""
 
     def error(self, why: str) -> UnreadError:
-        """Return the error for reading that ended at a node, with its reason."""
+        """Return an error at the current node, with its reason."""
         return UnreadError(why, self._node)
 
     @staticmethod
     def _convert_data_type(input_type: Any, env: dict[Any, Any] | None = None) -> str:
-        """Return TVM's name of a type; for 8-bit parameters that of their bits, of which only fixed tensors are computed."""
+        """Return TVM's name of a type; for f8 parameters that of their bits, as only fixed tensors are computed from them."""
         if input_type in _FLOAT8:
             return "uint8"
         return str(ExportedProgramImporter._convert_data_type(input_type, env))
 
     @staticmethod
     def _convert_pytorch_tensor_to_tvm(tensor_value: torch.Tensor) -> tvm.runtime.Tensor:
-        """Return a parameter as TVM's tensor, which shares its memory; a copy if it is not contiguous."""
+        """Return a parameter as a TVM tensor that shares its memory, or a copy if it is not contiguous and aligned."""
         tensor = readable(dense(tensor_value))
         tensor = tensor.view(torch.uint8) if tensor.dtype in _FLOAT8 else tensor
-        # TVM asks for its own alignment, which PyTorch's allocations have, but not each part of one.
+        # PyTorch's allocations have the alignment that TVM requires, but not each part of one.
         return tvm.runtime.from_dlpack(tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone())
 
     def _ours(self, converter: Converter) -> Callable[[Node], Any]:
@@ -264,23 +264,23 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
                 if isinstance(value, torch.SymFloat):
                     return compute_float(self.block_builder, node, self._retrieve_args(node.args))
                 if isinstance(value, NUMBERS):
-                    return None  # what computes with it is an extent, or cannot be read
+                    return None  # its consumers are extents, or cannot be read
                 assert convert is not None
                 made = self._shaped(convert(node), value)
                 if isinstance(made, relax.Var):
                     self.names.setdefault(made, _name(node))
                 return made
-            # For others that are fixed it is known already.
+            # Fixed nodes do not read its constant.
             return None if all(user in self._fixed for user in node.users) else constants(self._fixed[node])
 
         return watched
 
     def _dims(self, shape: Any) -> Dims:
-        """Return extents of PyTorch as Relax has them."""
+        """Return PyTorch's extents as Relax's."""
         return tuple(shape) if self._extents is None else tuple(map(self._extents.of, shape))
 
     def _shaped(self, made: Any, value: Any) -> Any:
-        """Return a tensor with free extents in the shape that PyTorch knows, where TVM cannot prove that it has it."""
+        """Return a tensor reshaped to the shape that PyTorch computed, if TVM cannot prove its free extents equal."""
         if not isinstance(value, torch.Tensor) or all(isinstance(size, int) for size in value.shape):
             return made
         known, dims = self._dims(value.shape), dims_of(made.ty)
@@ -292,7 +292,7 @@ class _ProgramImporter(ExportedProgramImporter):  # type: ignore[misc]
         return self.block_builder.emit(relax.op.reshape(made, known))
 
     def _by_operands_alike(self, made: Any) -> Any:
-        """Return an operator's result for operands of equal extents that TVM cannot prove equal, with these written alike."""
+        """Return an operator's result with equal extents of its operands written by one expression, where TVM cannot prove them equal."""
         call = self.block_builder.lookup_binding(made)
         if not isinstance(call, relax.Call) or not all(isinstance(each.ty, relax.TensorType) for each in call.args):
             return made

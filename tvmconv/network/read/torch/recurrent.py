@@ -12,7 +12,7 @@ from ..recurrent import GATES, multiply_steps, walk_steps
 from .arguments import Converters, Given
 
 _KINDS = {"lstm": "lstm", "gru": "gru_linear", "rnn_tanh": "tanh", "rnn_relu": "relu"}
-# Places of ONNX's gates among PyTorch's.
+# Positions of ONNX's gates among PyTorch's.
 _ORDERS = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}
 
 
@@ -49,7 +49,7 @@ def _convert(given: Given) -> relax.Expr:
 
 
 def _order(array: Any, layer: str) -> Any:
-    """Return an array with PyTorch's order of gates in ONNX's."""
+    """Return an array with its gates reordered from PyTorch's order to ONNX's."""
     gates = np.split(array, GATES[_KINDS[layer]])
     return np.concatenate([gates[place] for place in _ORDERS.get(layer, (0,))])
 

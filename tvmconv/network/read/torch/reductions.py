@@ -1,4 +1,4 @@
-"""ATen's reductions along any axes, in the types that PyTorch sums in."""
+"""ATen's reductions along any axes, in PyTorch's types of sums."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Reduce = Callable[..., relax.Expr]
 
 
 def _along(given: Given, operator: Reduce, data: Any) -> Any:
-    """Return a reduction along a node's axes; of a tensor of none itself."""
+    """Return a reduction along a node's axes; a tensor without axes unchanged."""
     axes = given.axes()
     return given.emit(operator(data, axes, keepdims=bool(given.get("keepdim")))) if axes else data
 
 
 def _reduce(operator: Reduce) -> Converter:
-    """Return how to convert a reduction in the type of its answer: a mean in f32 of integers, a sum in 64 bits of truth values."""
+    """Return the converter of a reduction in the type of its result, such as 64 bits for a sum of bool."""
 
     def convert(given: Given) -> relax.Expr:
         return _along(given, operator, given.of_type(given["self"], given.dtype))
@@ -30,7 +30,7 @@ def _reduce(operator: Reduce) -> Converter:
 
 
 def _extreme(operator: Reduce) -> Converter:
-    """Return how to convert ``amax`` or ``amin``; of truth values by integers."""
+    """Return the converter of ``amax`` or ``amin``, of bool as integers."""
 
     def convert(given: Given) -> relax.Expr:
         data = given["self"] if given.dtype != "bool" else given.of_type(given["self"], "uint8")
@@ -40,13 +40,13 @@ def _extreme(operator: Reduce) -> Converter:
 
 
 def _extreme_with_index(operator: Reduce, index: Reduce) -> Converter:
-    """Return how to convert ``max.dim`` or ``min.dim``."""
+    """Return the converter of ``max.dim`` or ``min.dim``."""
 
     def convert(given: Given) -> relax.Expr:
         data = given["self"] if str(given["self"].ty.dtype) != "bool" else given.of_type(given["self"], "uint8")
         values = given.of_type(_along(given, operator, data), given.dtype)
         if not any(user.args[1] == 1 for user in given.node.users):
-            return relax.Tuple([values, values])  # nobody asks for the second
+            return relax.Tuple([values, values])  # the second is unread
         if not given.axes():
             return relax.Tuple([values, given.emit(relax.op.zeros((), "int64"))])
         return relax.Tuple([values, _along(given, lambda data, axes, **more: index(data, axes[0], **more), data)])
@@ -64,7 +64,7 @@ def _any(given: Given) -> relax.Expr:
 
 
 def _scan(operator: Reduce) -> Converter:
-    """Return how to convert a cumulative sum or product in the type of its answer."""
+    """Return the converter of a cumulative sum or product in the type of its result."""
 
     def convert(given: Given) -> relax.Expr:
         data, axes = given.of_type(given["self"], given.dtype), given.axes()
@@ -74,18 +74,18 @@ def _scan(operator: Reduce) -> Converter:
 
 
 def _scan_extreme(above: bool) -> Converter:
-    """Return how to convert ``cummax`` or ``cummin`` along an axis that is free: others PyTorch writes as rounds."""
+    """Return the converter of ``cummax`` or ``cummin`` along a free axis; others are decomposed."""
     return lambda given: given.emit(scan_extreme(given.builder, given["self"], given.axes()[0], above))
 
 
 def _scan_logarithm(given: Given) -> relax.Expr:
-    """Return ``logcumsumexp`` along an axis that is free."""
+    """Return ``logcumsumexp`` along a free axis."""
     data = given.of_type(given["self"], "float32")
     return given.of_type(given.emit(scan_logarithm(given.builder, data, *given.axes())), given.dtype)
 
 
 def _variance(given: Given) -> relax.Expr:
-    """Return ``var.correction``: squared deviations by their number less the correction, which is 1 unless given."""
+    """Return ``var.correction``: squared deviations divided by their number less the correction, 1 by default."""
     axes, correction = given.axes(), given["correction"]
     shape = given.dims("self")
     number, less = product([shape[axis] for axis in axes]), 1 if correction is None else correction
@@ -104,21 +104,24 @@ def _variance_and_mean(given: Given) -> relax.Expr:
 
 
 def _vector_norm(given: Given) -> relax.Expr:
+    """Return ``linalg_vector_norm``; types of 16 bits are computed in f32, as squares of f16 overflow."""
     order = given["ord"]
-    data = given.of_type(given["self"], given.dtype)
-
-    if order == 2:
-        return given.emit(relax.op.sqrt(_along(given, relax.op.sum, given.emit(relax.op.multiply(data, data)))))
+    dtype = "float32" if given.dtype in ("float16", "bfloat16") else given.dtype
+    data = given.of_type(given["self"], dtype)
     size = given.emit(relax.op.abs(data))
-    if order in (float("inf"), float("-inf")):
-        return _along(given, relax.op.max if order > 0 else relax.op.min, size)
-    if order == 0:
-        counted = given.emit(relax.op.not_equal(data, relax.const(0, given.dtype)))
-        return _along(given, relax.op.sum, given.of_type(counted, given.dtype))
-    if order == 1:
-        return _along(given, relax.op.sum, size)
-    total = _along(given, relax.op.sum, given.emit(relax.op.power(size, relax.const(order, given.dtype))))
-    return given.emit(relax.op.power(total, relax.const(1 / order, given.dtype)))
+    if order == 2:
+        norm = given.emit(relax.op.sqrt(_along(given, relax.op.sum, given.emit(relax.op.multiply(data, data)))))
+    elif order in (float("inf"), float("-inf")):
+        norm = _along(given, relax.op.max if order > 0 else relax.op.min, size)
+    elif order == 0:
+        counted = given.emit(relax.op.not_equal(data, relax.const(0, dtype)))
+        norm = _along(given, relax.op.sum, given.of_type(counted, dtype))
+    elif order == 1:
+        norm = _along(given, relax.op.sum, size)
+    else:
+        total = _along(given, relax.op.sum, given.emit(relax.op.power(size, relax.const(order, dtype))))
+        norm = given.emit(relax.op.power(total, relax.const(1 / order, dtype)))
+    return given.of_type(norm, given.dtype)
 
 
 REDUCTIONS: Converters = {

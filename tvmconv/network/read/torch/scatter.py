@@ -1,7 +1,7 @@
-"""ATen's operators that write parts of a tensor: at positions, and where truth values say so.
+"""ATen's operators that write parts of a tensor, at indices or by a mask.
 
-TVM's frontend (0.27) takes truth values for no positions, counts none from the end, and joins two axes that no index names.
-Where positions are known, what is written is a gather of what was there and what comes, and what is added a sum of gathers.
+TVM's frontend (0.27) does not support masks and negative indices, and merges two axes without an index. With constant indices, writes
+become one gather of the old and new values, and additions a sum of gathers.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ...ir.free import equal, number_of, product
 from .arguments import Converter, Converters, Given
 from .indexing import linear
 
-# Values at one place, beyond which they are added one by one.
+# The most values added at one place by gathers; more are added one by one.
 _MOST_GATHERS = 64
-# Names of TVM for the reductions of a scatter, by PyTorch's names.
+# TVM's names of a scatter's reductions, by PyTorch's names.
 _TOGETHER = {
     "write": "update",
     **dict.fromkeys(("add", "sum"), "add"),
@@ -29,24 +29,24 @@ _TOGETHER = {
 
 
 def _put(given: Given) -> relax.Expr:
-    """Return ``index_put``: by positions of some axes, or by truth values."""
+    """Return ``index_put`` at indices of some axes, or by a mask."""
     axes = [axis for axis, index in enumerate(given["indices"]) if index is not None]
     if str(given["indices"][axes[0]].ty.dtype) != "bool":
         return _put_at(given, axes)
     if len(axes) > 1:
-        raise ValueError("it writes where several booleans are true, and their number is not fixed")
+        raise ValueError("it writes by several masks, whose number of true elements is not fixed")
     return _put_where(given, axes[0])
 
 
 def _put_where(given: Given, axis: int) -> relax.Expr:
-    """Return a tensor written by a mask of the axes from one on, alike along all others."""
+    """Return a tensor written by a mask of its axes from `axis` on, broadcast along all others."""
     data, mask = given["self"], given["indices"][axis]
     values, meta = given.of_type(given["values"], given.dtype), given.nodes["values"].meta["val"]
     rank, last = data.ty.ndim, data.ty.ndim - axis - mask.ty.ndim
-    # Of values, those along the axes that the mask names are one axis: as many as are chosen, or one for all.
+    # Values have one axis for the masked ones: one value for each selected element, or one for all.
     shape = list(meta.shape)
     if len(shape) > last and shape[-last - 1] != 1:
-        raise ValueError("it writes separate values where booleans are true, and their number is not fixed")
+        raise ValueError("it writes separate values by a mask, whose number of true elements is not fixed")
     if len(shape) > last:
         at = len(shape) - last - 1
         shape[at : at + 1] = [1] * mask.ty.ndim
@@ -58,14 +58,14 @@ def _put_where(given: Given, axis: int) -> relax.Expr:
 
 
 def _put_at(given: Given, axes: list[int]) -> relax.Expr:
-    """Return a tensor written at positions: rows of the axes that these index."""
+    """Return a tensor written at indices of some axes, each a row of the others."""
     data, shape = given["self"], given.dims("self")
     others = [axis for axis in range(len(shape)) if axis not in axes]
     order = [*axes, *others]
     place = linear(given, [given["indices"][axis] for axis in axes], [shape[axis] for axis in axes])
     placed = given.dims_of(place)
     count, rest = product(placed), [shape[axis] for axis in others]
-    # As PyTorch has it, the axes of positions stand for theirs if these are neighbours, else they come first.
+    # In PyTorch, the axes of indices replace the indexed ones if these are adjacent, else they come first.
     begin = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
     values = given.of_type(given["values"], given.dtype)
     values = given.emit(relax.op.broadcast_to(values, [*rest[:begin], *placed, *rest[begin:]]))
@@ -80,7 +80,7 @@ def _put_at(given: Given, axes: list[int]) -> relax.Expr:
 
 
 def _write(given: Given, data: Any, place: Any, values: Any) -> relax.Expr:
-    """Return data with values in place of rows, or added to them."""
+    """Return data with values written over rows, or added to them."""
     fixed, dims = constant(place), given.dims_of(data)
     count = dims[0]
     if not all(isinstance(extent, int) for extent in dims):
@@ -95,13 +95,13 @@ def _write(given: Given, data: Any, place: Any, values: Any) -> relax.Expr:
         how = "add" if given["accumulate"] else "update"
         return given.emit(relax.op.scatter_nd(data, rows, values, how))
     source = np.arange(count)
-    source[fixed] = count + np.arange(len(fixed))  # of equal places the last is written
+    source[fixed] = count + np.arange(len(fixed))  # the last of equal places is written
     both = given.emit(relax.op.concat([data, values], 0))
     return given.emit(relax.op.take(both, relax.const(source, "int64"), 0, mode="clip"))
 
 
 def _add(given: Given, data: Any, fixed: Any, values: Any) -> Any:
-    """Return data with values added to its rows at places that are known: of each row a sum of as many gathers as it has values."""
+    """Return data with values added to its rows at constant places, by as many gathers as a row has values at most."""
     count, order = given.shape_of(data)[0], np.argsort(fixed, kind="stable")
     places = fixed[order]
     turn = np.arange(len(places)) - np.searchsorted(places, places)
@@ -134,7 +134,7 @@ def _scatter(default: str) -> Converter:
             source = given.emit(relax.op.full(wanted, relax.const(given["value"], given.dtype), given.dtype))
         else:
             source = given["src"]
-        for each, extent in enumerate(wanted):  # of the source only as many are read as there are places
+        for each, extent in enumerate(wanted):  # only the source's elements with an index are read
             if not equal(number_of(source.ty.shape[each]), extent):
                 source = given.emit(relax.op.strided_slice(source, [each], [0], [extent]))
         return given.emit(relax.op.scatter_elements(given["self"], index, source, axis=axis, reduction=how))

@@ -1,4 +1,4 @@
-"""PyTorch's LSTM, GRU and RNN as operators of their own, which programs have whole where PyTorch would write step after step."""
+"""PyTorch's LSTM, GRU and RNN as one operator each, which torch.export would otherwise unroll step by step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _recurrent(
     num_layers: int,
     bidirectional: bool,
 ) -> list[torch.Tensor]:
-    """Return all steps, the first axis, and the last states, and cells, as PyTorch does."""
+    """Return all steps, along the first axis, and the last states and cells, like PyTorch."""
     states = hx if layer == "lstm" else hx[0]
     compute = getattr(torch, layer)
     return [*compute(input, states, params, has_biases, num_layers, 0.0, False, bidirectional, False)]
@@ -37,7 +37,7 @@ def _like(input: Any, hx: Any, params: Any, layer: str, has_biases: bool, num_la
 
 @contextmanager
 def whole_layers() -> Iterator[None]:
-    """Let PyTorch's modules of such steps call one operator each, while it lasts."""
+    """Make PyTorch's recurrent modules call one operator each, within the context."""
     own = {name: vars(torch._VF).get(name) for name in LAYERS}
     for name in LAYERS:
         setattr(torch._VF, name, _whole(name))
@@ -52,11 +52,11 @@ def whole_layers() -> Iterator[None]:
 
 
 def _whole(name: str) -> Any:
-    """Return PyTorch's function of a layer, but that some are one operator."""
+    """Return PyTorch's function of a layer, with supported calls as one operator."""
     compute = getattr(torch, name)
 
     def computed(*given: Any) -> Any:
-        # Calls of another thread, and of lengths that are numbers in a tensor, are PyTorch's.
+        # Calls of other threads, and with sequence lengths as data, stay PyTorch's.
         if not is_fake(given[0]) or not isinstance(given[2], list):
             return compute(*given)
         data, states, params, has_biases, layers, dropout, train, bidirectional, batch_first = given
