@@ -85,18 +85,18 @@ static int take(const struct graph *graph, struct match *match, struct step step
 /* min(max(x/6 + 0.5, 0), 1), up to the node that divides by six; the product with x may come before. Returns the nodes, 0 if none. */
 static int bound(const struct graph *graph, long first, const char *x, long product, int type, long *nodes) {
   if (!computes(graph, first, "Add", x, 3, type)) return 0;
-  long clip = only_reader(graph, output_of(graph, first));
+  long clip = only_reader(graph, first);
   if (!clips_to_six(graph, clip)) return 0;
-  long next = only_reader(graph, output_of(graph, clip)), last;
+  long next = only_reader(graph, clip), last;
   nodes[0] = first, nodes[1] = clip, nodes[2] = next;
   if (scales(graph, next, output_of(graph, clip), 1.0 / 6, type)) {
     if (product < 0) return 3;
-    last = only_reader(graph, output_of(graph, next));
+    last = only_reader(graph, next);
     nodes[3] = last;
     return last >= 0 && last == product && reads(&graph->nodes[product], x) ? 4 : 0;
   }
   if (product < 0 || next != product || !reads(&graph->nodes[product], x)) return 0;
-  last = only_reader(graph, output_of(graph, product));
+  last = only_reader(graph, product);
   nodes[3] = last;
   return scales(graph, last, output_of(graph, product), 1.0 / 6, type) ? 4 : 0;
 }
@@ -104,18 +104,18 @@ static int bound(const struct graph *graph, long first, const char *x, long prod
 /* x/2 * (1 + erf(x/sqrt 2)), as exporters write it. Returns the nodes, 0 if there are none. */
 static int error_function(const struct graph *graph, long first, const char *x, long product, int type, long *nodes) {
   if (!scales(graph, first, x, sqrt(0.5), type)) return 0;
-  long erf_node = only_reader(graph, output_of(graph, first));
+  long erf_node = only_reader(graph, first);
   if (!is(graph, erf_node, "Erf")) return 0;
-  long one = only_reader(graph, output_of(graph, erf_node));
+  long one = only_reader(graph, erf_node);
   if (!computes(graph, one, "Add", output_of(graph, erf_node), 1, type)) return 0;
-  long next = only_reader(graph, output_of(graph, one));
+  long next = only_reader(graph, one);
   long found[] = {first, erf_node, one, next, -1};
   if (next == product) {
-    found[4] = only_reader(graph, output_of(graph, product));
+    found[4] = only_reader(graph, product);
     if (!scales(graph, found[4], output_of(graph, product), 0.5, type)) return 0;
   } else {
     if (!scales(graph, next, output_of(graph, one), 0.5, type)) return 0;
-    found[4] = only_reader(graph, output_of(graph, next));
+    found[4] = only_reader(graph, next);
     if (found[4] != product) return 0;
   }
   memcpy(nodes, found, sizeof found);
@@ -129,7 +129,7 @@ static int pair(const struct graph *graph, struct match *match, const char *x, l
   if (!is(graph, product, "Mul") || graph->nodes[one].taken || graph->nodes[one].output_count != 1) return 0;
   const ort_value_info *other = other_input(&graph->nodes[product], x);
   if (other == NULL) return 0;
-  int direct = strcmp(name_of(other), output_of(graph, one)) == 0 && only_reader(graph, output_of(graph, one)) == product;
+  int direct = strcmp(name_of(other), output_of(graph, one)) == 0 && only_reader(graph, one) == product;
   if (direct && is(graph, one, "Sigmoid")) return take(graph, match, (struct step){SILU, 0, 0}, nodes, 2);
   if (direct && is(graph, one, "HardSigmoid") && float_attribute(&graph->nodes[one], "beta", 0.5f) == 0.5f &&
       fabsf(float_attribute(&graph->nodes[one], "alpha", 0.2f) - 1 / 6.0f) < 1e-6f)

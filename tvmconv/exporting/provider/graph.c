@@ -104,9 +104,11 @@ size_t readers_of(const struct graph *graph, const char *name, const struct use 
   return uses_of(&graph->readers, name, first);
 }
 
-long only_reader(const struct graph *graph, const char *name) {
+long only_reader(const struct graph *graph, long node) {
+  const ort_value_info *output = graph->nodes[node].outputs[0];
   const struct use *first;
-  return readers_of(graph, name, &first) == 1 && !graph->nodes[first->node].taken ? (long)first->node : -1;
+  const int only = readers_of(graph, name_of(output), &first) == 1 && !is_kept(graph, output);
+  return only && !graph->nodes[first->node].taken ? (long)first->node : -1;
 }
 
 long writer_of(const struct graph *graph, const char *name) {

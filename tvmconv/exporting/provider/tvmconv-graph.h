@@ -98,8 +98,8 @@ int read_graph(const ort_graph *graph, struct graph *read);
 void free_graph(struct graph *read);
 int is_convolution(const struct node *node);
 const char *name_of(const ort_value_info *value);
-/* The only reader of a tensor, if it is in this graph and the tensor is not the graph's output; else -1. */
-long only_reader(const struct graph *graph, const char *name);
+/* The only reader of a node's first output, -1 if there are none or several, or the output is read outside of the graph, too. */
+long only_reader(const struct graph *graph, long node);
 size_t readers_of(const struct graph *graph, const char *name, const struct use **first);
 /* The node that computes a tensor, -1 if none of the graph does. */
 long writer_of(const struct graph *graph, const char *name);
