@@ -1,5 +1,6 @@
 /* An execution provider for onnxruntime: it takes convolutions, with what follows them, that the library has kernels for. */
-#include <sched.h>
+#include "threads.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -308,7 +309,6 @@ static ort_status *create_provider(ort_factory *self, const ort_device *const *d
   (void)devices, (void)metadata, (void)count;
   struct provider *made = calloc(1, sizeof *made);
   if (made == NULL) return fail(ORT_FAIL, "out of memory");
-  cpu_set_t cpus;
   made->base.version = ORT_NEEDED;
   made->base.name = provider_name;
   made->base.capability = capability;
@@ -317,7 +317,7 @@ static ort_status *create_provider(ort_factory *self, const ort_device *const *d
   made->factory = (struct factory *)self;
   made->logger = logger;
   /* A task for each core: onnxruntime gives them to as many threads as the session has. */
-  made->threads = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+  made->threads = usable_processors();
   made->parts.networks = calloc((size_t)tvmconv_name_rt_network_count + 1, sizeof *made->parts.networks);
   made->parts.reasons = calloc((size_t)tvmconv_name_rt_network_count + 1, sizeof *made->parts.reasons);
   enum { ARENA = 1, DEFAULT_KIND = 0 };

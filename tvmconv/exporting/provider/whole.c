@@ -96,7 +96,7 @@ void free_whole(struct whole *whole) {
   free(whole);
 }
 
-/* Sets the extents of a call by an input's shape, which were 0 before. */
+/* Sets the extents of a call that an input's shape has; those not known yet are -1. */
 static ort_status *set_extents(const struct network *own, const struct tensor *tensor, const int64_t *shape, int64_t *extents) {
   for (int axis = 0; axis < tensor->rank; ++axis) {
     const int64_t number = -1 - tensor->dims[axis];
@@ -105,7 +105,7 @@ static ort_status *set_extents(const struct network *own, const struct tensor *t
     char text[300];
     if (!takes_extent(each->name, each->least, each->greatest, each->multiple, shape[axis], text, sizeof text))
       return fail(ORT_INVALID_ARGUMENT, "%s", text);
-    if (extents[number] != 0 && extents[number] != shape[axis])
+    if (extents[number] >= 0 && extents[number] != shape[axis])
       return fail(ORT_INVALID_ARGUMENT, "extent %d of %s is %lld and another %lld, both %s, which is one extent: pad the smaller", axis,
                   tensor->name, (long long)shape[axis], (long long)extents[number], each->name);
     extents[number] = shape[axis];
@@ -155,7 +155,7 @@ ort_status *run_whole(const struct whole *whole, ort_context *context) {
   TVMFFIAny arguments[count], *ends = arguments + 3 + own->extent_count;
   int64_t extents[own->extent_count + 1], shapes[axes + 1], found[most + 1];
   memset(arguments, 0, sizeof arguments);
-  memset(extents, 0, sizeof extents);
+  for (int i = 0; i < own->extent_count; ++i) extents[i] = -1;
   for (int i = 0; i < count; ++i) arguments[i].type_index = kTVMFFIInt;
   arguments[0].v_int64 = whole->threads;
   arguments[1].v_int64 = whole->handle;
