@@ -24,7 +24,7 @@ from ..runtime.networks.file import library_path, read_file
 from ..support.files import write_whole
 from ..version import __version__
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*([-_.]?[A-Za-z0-9]+)*", re.ASCII)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*([-_.][A-Za-z0-9]+)*", re.ASCII)
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?", re.ASCII)
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can have
 _BUNDLE = '''\
