@@ -171,7 +171,9 @@ def _positions(prefix: str, names: Sequence[str], described: Sequence[str]) -> l
     taken: list[str] = []
     for number, each in enumerate(names):
         macro = f"{prefix}_{tensor_name(each)}"
-        taken.append(f"{macro}_{number}" if macro in taken else macro)
+        while macro in taken:
+            macro += f"_{number}"
+        taken.append(macro)
     return [f"#define {each} {at} /* {text} */" for at, (each, text) in enumerate(zip(taken, described, strict=True))]
 
 

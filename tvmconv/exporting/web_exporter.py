@@ -81,7 +81,7 @@ def _write(parts: Mapping[str, NetworkPart], model: str, folder: Path) -> None:
                 (folder / name).write_bytes(with_custom_section(library, "tvmconv.description", content))
                 modules.append({"file": name, "features": part.description["features"], "threads": bool(kind)})
     first.write_weights(folder / "model.weights")
-    for source in _FILES.iterdir():
+    for source in filter(Path.is_file, _FILES.iterdir()):  # pip leaves __pycache__ beside serve.py
         (folder / source.name).write_text(
             source.read_text().replace(_MODULES, json.dumps(modules)).replace("MODEL", html.escape(model))
         )

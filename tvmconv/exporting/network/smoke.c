@@ -23,7 +23,11 @@ static double number(const tvmconv_name_tensor *tensor, const void *array, size_
   if (strcmp(type, "float32") == 0) return *(const float *)(const void *)at;
   if (strcmp(type, "float64") == 0) return *(const double *)(const void *)at;
   if (strcmp(type, "int64") == 0) return (double)*(const int64_t *)(const void *)at;
+  if (strcmp(type, "uint64") == 0) return (double)*(const uint64_t *)(const void *)at;
   if (strcmp(type, "int32") == 0) return *(const int32_t *)(const void *)at;
+  if (strcmp(type, "uint32") == 0) return *(const uint32_t *)(const void *)at;
+  if (strcmp(type, "int16") == 0) return *(const int16_t *)(const void *)at;
+  if (strcmp(type, "int8") == 0) return *(const signed char *)at;
   if (strcmp(type, "bfloat16") == 0) {
     uint32_t bits = (uint32_t)*(const uint16_t *)(const void *)at << 16;
     float wide;
