@@ -21,7 +21,7 @@ def handler(network):
             answer = io.BytesIO()
             try:
                 outputs = network(**{network.inputs[0].name: np.load(body, allow_pickle=False)})
-            except ValueError as error:  # not an array, or not one that the network takes
+            except (EOFError, ValueError) as error:  # nothing, not an array, or not one that the network takes
                 self.send_error(400, str(error))
                 return
             np.save(answer, outputs[network.outputs[0].name])

@@ -215,8 +215,9 @@ class Node:
 
 def _at(family: ProblemFamily, shape: tuple[int, ...], dtype: str) -> Problem | None:
     """Return a family's problem of data of a shape and type; None if it has none."""
-    last = family.data_format == "NXC"
-    batch, *spatial, channels = shape if last or len(shape) < 2 else (shape[0], *shape[2:], shape[1])
+    if len(shape) < 2:
+        return None
+    batch, *spatial, channels = shape if family.data_format == "NXC" else (shape[0], *shape[2:], shape[1])
     if (len(spatial), channels, dtype) != (family.rank, family.in_channels, family.dtype):
         return None
     try:
