@@ -27,9 +27,9 @@ static int resolve(const struct family *family, const int64_t *extents, int64_t 
       begin[axis] = family->pads == UPPER ? both / 2 : both - both / 2;
       end = both - begin[axis];
     }
+    if (begin[axis] < 0 || begin[axis] > MOST_ELEMENTS || end > MOST_ELEMENTS || end < -MOST_ELEMENTS) return 0;
     const int64_t reach = family->transposed ? stride * (input - 1) + span : input + begin[axis] + end - span;
-    if (begin[axis] < 0 || begin[axis] > MOST_ELEMENTS || end > MOST_ELEMENTS || end < -MOST_ELEMENTS || reach < 0) return 0;
-    if (!family->transposed && end < 0) return 0;
+    if (reach < 0 || (!family->transposed && end < 0)) return 0;
     output[1 + axis] = family->transposed ? reach - begin[axis] - end : reach / stride + 1;
     if (output[1 + axis] < 1) return 0;
   }
