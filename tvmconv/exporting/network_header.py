@@ -1,4 +1,4 @@
-"""The header of a network's library, and the tables that go with it."""
+"""The C header of a network's library, and its tables."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ int NAME_run_with(NAME_network *network, const NAME_call *call, @GIVEN@const voi
 
 #endif
 """
-# Parts of it for a network of which all extents are fixed.
+# Parts of the header for a network whose extents are all fixed.
 _FIXED = {
     "COMMA": " ",
     "ERRORS": "",
@@ -94,7 +94,7 @@ _FIXED = {
     "GIVEN": "",
     "WORKSPACE": "",
 }
-# The same for one with extents that calls give.
+# The same for a network with free extents.
 _FREE = {
     "COMMA": ",",
     "ERRORS": """\
@@ -162,12 +162,12 @@ def header(part: NetworkPart, name: str, model: str) -> str:
 
 
 def extents_in(part: NetworkPart) -> list[Extent]:
-    """Return the extents that calls give; none: all are fixed."""
+    """Return the free extents; empty: all are fixed."""
     return FreeExtents(part.description, tensors_of(part.description, "inputs")).extents
 
 
 def _positions(prefix: str, names: Sequence[str], described: Sequence[str]) -> list[str]:
-    """Return macros of the positions of tensors by their names."""
+    """Return the definitions of macros that give the positions of tensors by name."""
     taken: list[str] = []
     for number, each in enumerate(names):
         macro = f"{prefix}_{tensor_name(each)}"
@@ -178,7 +178,7 @@ def _positions(prefix: str, names: Sequence[str], described: Sequence[str]) -> l
 
 
 def shape_text(shape: Sequence[int | str], divided: Sequence[Extent]) -> str:
-    """Return a shape as comments have it: numbers, and names or formulas of extents that calls give, `divided` by their multiples."""
+    """Return a shape for comments: numbers, and names or formulas of free extents, those `divided` by their multiples."""
     text = f"[{', '.join(map(str, shape))}]"
     for each in divided:
         if each.multiple > 1:
@@ -191,12 +191,12 @@ def _comment(text: str) -> str:
 
 
 def multiple_text(extent: Extent) -> str:
-    """Return a comment's text on an extent's multiple, if it has one."""
+    """Return the part of a comment that names an extent's multiple; empty if that is 1."""
     return f", a multiple of {extent.multiple}" if extent.multiple > 1 else ""
 
 
 def tables(part: NetworkPart, name: str) -> str:
-    """Return ``tables.c``: the inputs, the outputs, and the extents that calls give."""
+    """Return ``tables.c``: the inputs, the outputs and the free extents."""
     lines = [f'#include "{name}.h"']
     extents = extents_in(part)
     places = {each.name: -1 - at for at, each in enumerate(extents)}
@@ -218,7 +218,7 @@ def tables(part: NetworkPart, name: str) -> str:
 
 
 def targets(part: NetworkPart, isa: Isa) -> str:
-    """Return ``tvmconv-targets.h``, which follows ``struct feature``: the features of the target."""
+    """Return ``tvmconv-targets.h``, to be included after ``struct feature``: the features of the target."""
     features = isa.c_rows(part.description["features"])
     rows = join_rows(features or ["{0}"])
     return f"""\
