@@ -61,7 +61,7 @@ inline ::std::size_t product(const ::std::int64_t* extents, int count) {
 }  // namespace detail
 """
 _NETWORK = """
-// The network, with the memory of its calls, which may come from several threads.
+// The network with the memory of its calls. Several threads may call it at the same time.
 class network {
  public:
   network() {
@@ -272,12 +272,12 @@ def _calls(name: str, own: str, problem: Problem, extents: str, sizes: str) -> s
   }}"""
 
     return f"""\
-  // Packs the filter, for the calls of this object, which may come from several threads.
+  // Packs the filter for this object's calls. Several threads may call it at the same time.
   explicit {own}({spans["filter"]} filter) : packed_({called}_packed_bytes()) {{
     detail::check({called}_pack(detail::at(filter, filter_elements, "filter"), packed_.data()));
   }}
 {function("void operator()", " const", "_packed", [each for each in spans if each != "filter"])}
-  // With the filter as it is.
+  // Computes with a plain filter.
 {function("static void run", "", "", list(spans))}
 
  private:

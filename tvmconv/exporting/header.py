@@ -38,29 +38,29 @@ enum {
 ERRORS
 };
 
-/* A text for what a function returned, which stays valid. */
+/* Returns the text of an error number; it is never freed. */
 const char *NAME_error_string(int status);
 
-/* 1 if this CPU runs all kernels, else 0: functions of those that it does not run return NAME_ERROR_CPU. The kernels are for
+/* Returns 1 if this CPU runs all kernels, else 0. The functions of other kernels return NAME_ERROR_CPU. The kernels are for
  * TARGETS. */
 int NAME_supported(void);
 
-/* Arrays best begin here; they must be aligned to their elements. */
+/* Best alignment of arrays; they must be aligned to their elements. */
 #define NAME_ALIGNMENT 64
 
 /* Runs task(argument, index) once for each index from 0 to count - 1, at the same time or not, in any threads, and returns 0 when
  * all have returned; another number if it cannot. Tasks need THREAD_STACK KiB of stack. */
 typedef int (*NAME_parallel_for)(void *context, int count, void (*task)(void *argument, int index), void *argument);
 
-/* What runs the tasks of calls: fn, up to `threads` of them at a time. NULL: ONE_BY_DEFAULT, in `threads` shares.
- * Set hooks before kernels are called. */
+/* Sets the function that runs the tasks of calls, up to `threads` at a time. NULL: ONE_BY_DEFAULT, in `threads` shares.
+ * Set hooks before the first call of a kernel. */
 int NAME_set_parallel_for(NAME_parallel_for fn, void *context, int threads);
 
-/* What gives workspaces to calls that bring none, from any thread; NULL and NULL: malloc. `allocate` returns NULL if it cannot. */
+/* Sets the allocator of workspaces for calls without one, called from any thread; NULL and NULL: malloc. `allocate` may return NULL. */
 int NAME_set_allocator(void *(*allocate)(void *context, size_t bytes, size_t alignment),
     void (*release)(void *context, void *block), void *context);
 
-/* How one call is to be made, for the functions that end in _with. Zeros: as the hooks say. */
+/* Options of one call, for the functions that end in _with. Zeros: the hooks'. */
 typedef struct NAME_call {
   NAME_parallel_for parallel_for; /* NULL: the hook's */
   void *context;
@@ -69,7 +69,7 @@ typedef struct NAME_call {
   size_t workspace_bytes;
 } NAME_call;
 
-/* All kernels by their signatures, for programs that choose when they run. */
+/* All kernels by their signatures, for programs that choose at run time. */
 typedef struct NAME_array {
   const char *name, *type; /* "data", "filter", "bias", "scale", "slope", "residual", "output"; "f32", "f16", "bf16", "u8", "s8", "s16", "s32" */
   size_t elements, bytes;

@@ -39,11 +39,11 @@ enum {
 const char *NAME_error_string(int status);
 const char *NAME_error_text(void); /* of this thread's last call that failed */
 
-/* 1 if this CPU runs the network, else 0. */
+/* Returns 1 if this CPU runs the network, else 0. */
 int NAME_supported(void);
 
-/* The arrays that a call reads and writes: contiguous, aligned to their elements, best to NAME_ALIGNMENT bytes, without which they
- * are copied. Outputs do not overlap inputs. */
+/* Inputs and outputs: contiguous arrays, aligned to their elements, best to NAME_ALIGNMENT bytes; others are copied. Outputs must
+ * not overlap inputs. */
 #define NAME_ALIGNMENT 64
 enum { NAME_INPUTS = INPUT_COUNT, NAME_OUTPUTS = OUTPUT_COUNT@AXES@ };
 typedef struct NAME_tensor {
@@ -54,25 +54,25 @@ typedef struct NAME_tensor {
 extern const NAME_tensor NAME_inputs[], NAME_outputs[];
 ENDS
 @EXTENTS@
-/* A network has the memory of its calls: as many arenas as calls run at a time, each of @ARENA@.
+/* A network owns an arena for each call that runs at the same time, of @ARENA@.
  * Its weights, WEIGHTS bytes, are in the library. */
 typedef struct NAME_network NAME_network;
 int NAME_open(NAME_network **network);
 void NAME_close(NAME_network *network); /* when no call of it runs */
 @MEASURES@
-/* Computes outputs of inputs, in the order of the tables, by the library's own threads: as many as this process may use processors.
- * Calls of one network may come from several threads. */
+/* Computes outputs from inputs, in the order of the tables, by the library's own threads: one for each processor that the process
+ * may use. Calls of one network may come from several threads. */
 int NAME_run(NAME_network *network, @GIVEN@const void *const *inputs, void *const *outputs);
 
 /* Runs task(argument, index) once for each index from 0 to count - 1, at the same time or not, in any threads, and returns 0 when
  * all have returned; another number if it cannot. Tasks need STACK KiB of stack. */
 typedef int (*NAME_parallel_for)(void *context, int count, void (*task)(void *argument, int index), void *argument);
 
-/* How one call is to be made. Zeros: as NAME_run does. */
+/* Options of one call. Zeros: as NAME_run. */
 typedef struct NAME_call {
   NAME_parallel_for parallel_for; /* NULL: the library's threads */
   void *context;
-  int threads; /* tasks at a time; 0, without parallel_for: as many as this process may use processors */
+  int threads; /* tasks at a time; 0, without parallel_for: one for each processor that the process may use */
 @WORKSPACE@} NAME_call;
 int NAME_run_with(NAME_network *network, const NAME_call *call, @GIVEN@const void *const *inputs, void *const *outputs);
 

@@ -3,7 +3,7 @@
 
 #include "tvmconv-runtime.h"
 
-/* Leaf and subleaf of cpuid, register, bit, the state that the system must save, and Linux's name. */
+/* Leaf and subleaf of cpuid, register, bit, the state (XCR0) that the system must save, and Linux's name. */
 struct feature {
   uint32_t leaf, subleaf;
   uint8_t reg, bit;
@@ -13,10 +13,10 @@ struct feature {
 
 #include "tvmconv-targets.h"
 
-/* Bits of XCR0 for AMX's tiles, which a process must ask for, too. */
+/* Bits of XCR0 for AMX's tiles, which also need the process's permission. */
 #define TILES 0x60000u
 
-/* Returns the state that the operating system saves when it switches threads (XCR0). */
+/* Returns the state that the operating system saves on a context switch (XCR0). */
 static uint64_t saved_state(void) {
   uint32_t a, b, c, d, low, high;
   if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return 0;

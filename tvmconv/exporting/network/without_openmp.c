@@ -1,4 +1,4 @@
-/* OpenMP's functions for a network whose host has all of its loops. */
+/* Replacement of OpenMP's loops for a network whose host runs all loops. */
 #include "parallel.h"
 
 int tvmconv_parallel_for_openmp(int threads, int64_t count, Body body, void *data) {

@@ -1,4 +1,4 @@
-/* Steps of an epilogue that follow a convolution: tvmconv.frontends.following, on onnxruntime's graphs. */
+/* Matching of the epilogue after a convolution: tvmconv.frontends.following, on onnxruntime's graphs. */
 #include "tvmconv-graph.h"
 
 #include <float.h>
@@ -34,7 +34,7 @@ static int number(const ort_value_info *value, float *found) {
   return fine;
 }
 
-/* Returns whether a node computes `name` and a fixed number near to `wanted`, the second operand unless `name` is commutative. */
+/* Returns whether a node is `type` of the tensor `name` and a constant near `wanted`, which is the second operand of Div. */
 static int computes(const struct graph *graph, long node, const char *type, const char *name, double wanted, int model_type) {
   float given = 0;
   double tolerance = model_type == ORT_FLOAT16 ? 2e-3 : model_type == ORT_BFLOAT16 ? 1.6e-2 : 1e-6;
@@ -45,7 +45,7 @@ static int computes(const struct graph *graph, long node, const char *type, cons
   return other != NULL && number(other, &given) && fabs(given - wanted) <= tolerance * fabs(wanted);
 }
 
-/* A product with `factor`, which may be written as a quotient. */
+/* Returns whether a node multiplies by `factor`, or divides by its reciprocal. */
 static int scales(const struct graph *graph, long node, const char *name, double factor, int type) {
   return computes(graph, node, "Mul", name, factor, type) || computes(graph, node, "Div", name, 1 / factor, type);
 }
@@ -82,7 +82,7 @@ static int take(const struct graph *graph, struct match *match, struct step step
   return 1;
 }
 
-/* min(max(x/6 + 0.5, 0), 1), up to the node that divides by six; the product with x may come before. Returns the nodes, 0 if none. */
+/* Matches min(max(x + 3, 0), 6) / 6, with a product with x before or after the division if `product` >= 0. Returns the number of nodes. */
 static int bound(const struct graph *graph, long first, const char *x, long product, int type, long *nodes) {
   if (!computes(graph, first, "Add", x, 3, type)) return 0;
   long clip = only_reader(graph, first);
@@ -101,7 +101,7 @@ static int bound(const struct graph *graph, long first, const char *x, long prod
   return scales(graph, last, output_of(graph, product), 1.0 / 6, type) ? 4 : 0;
 }
 
-/* x/2 * (1 + erf(x/sqrt 2)), as exporters write it. Returns the nodes, 0 if there are none. */
+/* Matches x/2 * (1 + erf(x/sqrt 2)), as exporters write it. Returns the number of nodes, 0 if it is none. */
 static int error_function(const struct graph *graph, long first, const char *x, long product, int type, long *nodes) {
   if (!scales(graph, first, x, sqrt(0.5), type)) return 0;
   long erf_node = only_reader(graph, first);
@@ -122,7 +122,7 @@ static int error_function(const struct graph *graph, long first, const char *x, 
   return 5;
 }
 
-/* A function of x times x, in which two nodes read x. */
+/* Takes an activation x * f(x), in which two nodes read x; returns 0 if it is none. */
 static int pair(const struct graph *graph, struct match *match, const char *x, long one, long product) {
   long nodes[5] = {one, product, -1, -1, -1};
   int type = match->problem.type;

@@ -57,7 +57,7 @@ int read_graph(const ort_graph *graph, struct graph *read) {
     fine = node->inputs != NULL && node->outputs != NULL && node->implicit != NULL && good(ort.node_type(nodes[i], &node->type)) &&
            good(ort.node_domain(nodes[i], &domain)) && add_uses(&read->readers, node->inputs, node->input_count, i) &&
            add_uses(&read->readers, node->implicit, node->implicit_count, i) && add_uses(&read->writers, node->outputs, node->output_count, i);
-    if (fine && domain[0] != '\0' && strcmp(domain, "ai.onnx") != 0) node->type = ""; /* another's operator of that name */
+    if (fine && domain[0] != '\0' && strcmp(domain, "ai.onnx") != 0) node->type = ""; /* another domain's operator of that name */
   }
   free(nodes);
   if (!fine) {
@@ -164,7 +164,7 @@ float *fixed_numbers(const ort_value_info *value, size_t most, size_t *count) {
   return numbers;
 }
 
-/* An attribute that is not there has no address, or its name is unknown: which of both depends on onnxruntime's version. */
+/* Returns 1, 0 if there is no such attribute (NULL or an error, by onnxruntime's version), -1 if it cannot be read. */
 static int read_attribute(const struct node *node, const char *name, int type, void *values, size_t bytes, size_t *read) {
   const ort_attribute *attribute = NULL;
   if (!good(ort.attribute(node->node, name, &attribute)) || attribute == NULL) return 0;
