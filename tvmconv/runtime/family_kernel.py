@@ -22,16 +22,16 @@ class FamilyKernel(Kernel):
     Parameters
     ----------
     bundle, entry
-        The bundle and which of its families.
+        The bundle, and the family's entry in it.
     problem
-        The problem, one of the family.
+        A problem of the family.
     threads, before
         As of `tvmconv.Kernel`.
 
     Attributes
     ----------
     family : str
-        The text of the family. Kernels of one take the same packed filters.
+        The text of the family. All its kernels take the same packed filters.
     """
 
     def __init__(
@@ -72,16 +72,16 @@ class FamilyKernel(Kernel):
 
 
 class Families:
-    """The families of bundles that this machine's CPU can run.
+    """The families of one or several bundles that this machine's CPU can run.
 
-    What `tvmconv verify` found wrong is not among them. Of several variants of one family, the most specific is taken.
+    Those that `tvmconv verify` found wrong are excluded. Among variants of one family, the most specific is taken.
 
     Parameters
     ----------
     bundles, threads
         As of `tvmconv.Registry`.
     check
-        Called with the bundle, the family's entry and a problem before a family's library is first used; None: nothing is.
+        Called with the bundle, the family's entry and a problem before a family's library is first used.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Families:
         self._kernels: dict[str, FamilyKernel] = {}
 
     def kernel(self, problem: Problem) -> FamilyKernel | None:
-        """Return the kernel of the first family that a problem is one of; None if it is of none."""
+        """Return the kernel of the first family that has a problem; None if none has."""
         for text, family in self._families.items():
             if family.obstacle(problem) is None:
                 kernel = self._kernels.get(text)
@@ -114,7 +114,7 @@ class Families:
         return None
 
     def reasons(self, problem: Problem) -> list[str]:
-        """Return why a problem is none of the families that have its channels, taps and types."""
+        """Return why the families with a problem's channels, taps and types do not have it."""
         like = [(text, family) for text, family in self._families.items() if family.is_like(problem)]
         return [f"the family {text} does not serve it: {family.obstacle(problem)}" for text, family in like]
 

@@ -1,4 +1,4 @@
-"""Kernels for a batch that are calls of kernels for others, on slices of their arrays.
+"""Kernels that compute a batch by calls of kernels for other batches, on slices of the arrays.
 
 Batch is the first axis of data, residual and output in both layouts, so the slices of C-contiguous arrays are C-contiguous,
 and nothing is copied.
@@ -23,7 +23,7 @@ from .packed import PACKED, PackedFilter, PackedFilters
 from .split import Split
 
 _Kernel = TypeVar("_Kernel", Kernel, CudaKernel)
-# The arrays whose first axis is the batch.
+# Arrays whose first axis is the batch.
 _OF_IMAGES = ("data", "residual", "output")
 
 
@@ -38,15 +38,15 @@ class SplitKernel(Kernel):
     problem
         The convolution it computes.
     split
-        Which batches are called.
+        The batches of the calls.
     kernels
-        The kernels of these batches; at least one, even where nothing is called.
+        The kernels of these batches; at least one, even if there are no calls.
 
     Attributes
     ----------
     info : Entry
-        What the bundle says of the first of `kernels`, but with the signature of the whole, and the target, algorithm,
-        class, packed filter, workspace and verification of all of them.
+        The first kernel's entry, with the signature of the whole problem, and target, algorithm, class, packed filter,
+        workspace and verification of all kernels together.
     split : Split
         As given; its text is like ``8 + 8 + 1``.
     kernels : tuple of Kernel
