@@ -60,11 +60,11 @@ class SplitKernel(Kernel):
 
     @property
     def filter_layout(self) -> str:
-        """Names of the layouts of the packed filters that it takes."""
+        """Names of its packed filters' layouts."""
         return " and ".join(dict.fromkeys(kernel.filter_layout for kernel in self.kernels))
 
     def pack(self, filter: Any) -> PackedFilter | PackedFilters:
-        """Return the filter packed for the kernels, in each of their layouts.
+        """Return the filter packed in each layout of the kernels.
 
         Parameters and errors are those of :meth:`tvmconv.Kernel.pack`.
         """
@@ -133,7 +133,7 @@ class CudaSplitKernel(CudaKernel):
 
 
 def _slices(split: Split, kernels: Sequence[_Kernel]) -> Iterator[tuple[_Kernel, slice]]:
-    """Yield the kernel of each call, and the images that it computes."""
+    """Yield the kernel and the images of each call."""
     by_batch = {kernel.problem.batch: kernel for kernel in kernels}
     begin = 0
     for part in split.parts:
