@@ -1,9 +1,9 @@
-/* Detection of the archive's targets that this CPU runs, from the features that macOS reports. */
+/* Detection of the archive's targets that this CPU runs, by the features that sysctl reports. */
 #include <sys/sysctl.h>
 
 #include "tvmconv-runtime.h"
 
-/* Linux's name. */
+/* Feature by Linux's name; `word` and `bit`, Linux's, are not used. */
 struct feature {
   uint8_t word, bit;
   const char *name;
@@ -20,7 +20,7 @@ static const char *const names[][2] = {
 };
 
 static int has(const char *name) {
-  int found = strcmp(name, "asimd") == 0; /* all have it */
+  int found = strcmp(name, "asimd") == 0; /* every CPU has it */
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     size_t bytes = sizeof found;
     if (strcmp(name, names[i][0]) == 0 && sysctlbyname(names[i][1], &found, &bytes, NULL, 0) != 0) return 0;
