@@ -101,8 +101,8 @@ def export_wheel(path: Path | str, folder: Path | str, name: str, version: str =
         If there is no bundle or network at `path`, or it is damaged.
     """
     path, folder = as_path("path", path), as_path("folder", folder)
-    if not _NAME.fullmatch(name) or keyword.iskeyword(_normal(name)):
-        raise InputError(f"name is {name!r}; it must be a Python distribution name, such as detector-kernels")
+    if not _NAME.fullmatch(name) or keyword.iskeyword(_normal(name)) or _normal(name) == "tvmconv":
+        raise InputError(f"name is {name!r}; it must be a new Python distribution name, such as detector-kernels")
     if not _VERSION.fullmatch(version):
         raise InputError(f"version is {version!r}; it must be numbers separated by dots, such as 1.0")
     if folder.exists() and not folder.is_dir():

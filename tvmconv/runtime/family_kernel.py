@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..family_text import parse_family
@@ -14,6 +15,8 @@ from .kernel import Kernel
 from .library import BeforeUse
 from .packed import PACK_SYMBOL
 from .selection import obstacle, rank
+
+_Check = Callable[[Bundle, Entry, Problem], object]
 
 
 class FamilyKernel(Kernel):
@@ -88,7 +91,7 @@ class Families:
         self,
         bundles: Sequence[Bundle],
         threads: int | None = None,
-        check: Callable[[Bundle, Entry, Problem], object] | None = None,
+        check: _Check | None = None,
     ) -> None:
         self._threads, self._check = threads, check
         taken: dict[str, tuple[Bundle, Entry]] = {}
@@ -121,5 +124,10 @@ class Families:
     def _new(self, text: str, problem: Problem) -> FamilyKernel:
         bundle, entry = self.taken[text]
         check = self._check if entry.verified is None else None
-        before = (lambda *_: check(bundle, entry, problem)) if check else None
+        before = partial(_check_family, check, entry, problem) if check else None
         return FamilyKernel(bundle, entry, problem, self._threads, before)
+
+
+def _check_family(check: _Check, entry: Entry, problem: Problem, bundle: Bundle, _: Entry) -> None:
+    """Check a family's kernel at the extents of one of its problems; a function of the module, so that kernels can be pickled."""
+    check(bundle, entry, problem)
