@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import index
 from typing import Any
 
 from ...errors import InputError
@@ -72,8 +73,15 @@ def check_shapes(shapes: Mapping[str, Sequence[int]], inputs: Sequence[Tensor]) 
     wanted = ", ".join(map(str, inputs))
     if sorted(shapes) != sorted(each.name for each in inputs):
         raise InputError(f"{', '.join(shapes) or 'no shape'} was given; the network takes {wanted}")
+    found = []
     for each in inputs:
-        given = shapes[each.name]
+        try:
+            given = tuple(map(index, shapes[each.name]))
+        except TypeError:
+            raise InputError(
+                f"{each.name} is {shapes[each.name]!r:.80}; give a shape, a sequence of integers"
+            ) from None
         if not fits(each, given):
             raise InputError(f"{each.name} is {'x'.join(map(str, given))}; the network takes {wanted}")
-    return [tuple(shapes[each.name]) for each in inputs]
+        found.append(given)
+    return found
