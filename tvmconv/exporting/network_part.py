@@ -15,8 +15,12 @@ PREFIX = "__tvm_ffi_tvmconv_network"
 ENTRIES = (*(f"{PREFIX}_{name}" for name in ("open", "close", "measure", "with_threads")), "tvmconv_allow_tiles")
 # Declarations of the loops that the object lacks; C files that define the errors and OpenMP's loops; all of these with headers.
 PARALLEL = NATIVE.parents[1] / "lowering" / "native" / "parallel.h"
-LACKING = ("raised.c", "without_openmp.c")
-SHARED = (*(NATIVE / each for each in (*LACKING, "tvmconv-raised.h", "tvmconv-extents.h")), PARALLEL)
+LACKING = ("raised.c", "no_openmp.c")
+SHARED = (
+    *(NATIVE / each for each in ("raised.c", "tvmconv-raised.h", "tvmconv-extents.h")),
+    PARALLEL.with_name("no_openmp.c"),
+    PARALLEL,
+)
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,7 @@
 #include <string.h>
 #include <tvm/ffi/c_api.h>
 
-#include "parallel.h"
-
 #define EXPORT __attribute__((visibility("default")))
-
-int tvmconv_parallel_for_openmp(int threads, int64_t count, Body body, void* data) {
-  return tvmconv_parallel_for(threads, count, body, data);
-}
-
-int tvmconv_by_team(int threads, int (*call)(void* data), void* data) {
-  (void)threads;
-  return call(data);
-}
 
 /* The C library's allocator is not thread-safe, and iterations of a parallel loop allocate workspaces; otherwise only the page's
  * thread allocates, between loops. All C files call these wrappers (the platform's compile_flags). */
