@@ -27,6 +27,7 @@ from .names import check_name, library_name
 from .network_part import LACKING, NATIVE, SHARED, NetworkPart
 from .packaging import network_packaging
 from .plan import packaging_of
+from .sources import target_tables
 
 Examples = Sequence[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]]
 _POOL = ("pool", "processors")
@@ -130,17 +131,14 @@ def _numbers(part: NetworkPart, inputs: Sequence[np.ndarray], outputs: Sequence[
 def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> None:
     """Write the archive and the shared library, both from one object whose only global symbols are the header's."""
     how = packaging_of(isa)
-    sources = [
-        NATIVE / "api.c",
-        *SHARED,
-        RUNTIME / "tvmconv-runtime.h",
-    ]
     services = service_files(isa, _POOL)
-    sources += services
+    headers = (RUNTIME / each for each in ("tvmconv-runtime.h", "tvmconv-detect.h"))
+    sources = [NATIVE / "api.c", *SHARED, *headers, *services]
     for source in sources:
         (work / source.name).write_text(_fill_name(source.read_text(), name))
     (work / "tables.c").write_text(network_header.tables(part, name))
-    (work / "tvmconv-targets.h").write_text(network_header.targets(part, isa))
+    target = {part.description["target"]: part.description["features"]}
+    (work / "tvmconv-targets.h").write_text(target_tables(isa, target))
     (work / "network.o").write_bytes(part.object)
     part.write_weights(work / "weights.bin")
     (work / "weights.s").write_text(how.weights.format(bytes=part.weight_bytes))

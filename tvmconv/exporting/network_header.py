@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from math import prod
 
 from ..family import Extent
-from ..isa import Isa
 from ..runtime.networks.extents import FreeExtents
 from ..runtime.networks.tensors import tensors_of
 from ..version import __version__
@@ -215,18 +214,3 @@ def tables(part: NetworkPart, name: str) -> str:
         rows = [f"{{{quote(each.name)}, {each.low}, {each.high}, {each.multiple}}}" for each in extents]
         lines.append(f"const {name}_extent {name}_extents[] = {{\n    {join_rows(rows)}}};")
     return "\n".join((*lines, ""))
-
-
-def targets(part: NetworkPart, isa: Isa) -> str:
-    """Return ``tvmconv-targets.h``, to be included after ``struct feature``: the features of the target."""
-    features = isa.c_rows(part.description["features"])
-    rows = join_rows(features or ["{0}"])
-    return f"""\
-static const struct feature features[] = {{
-    {rows}}};
-static const struct {{
-  const struct feature *features;
-  int count;
-}} targets[] = {{{{features, {len(features)}}}}};
-enum {{ TARGETS = 1 }};
-"""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DTYPE_BYTES, ROWS
+from ..isa import Isa
 from ..runtime.arrays import KERNEL_TYPES
 from ..runtime.kernel_object import Workspace
 from ..runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
@@ -182,14 +183,25 @@ const NAME_kernel *NAME_find(const char *signature) {{
 
 
 def targets_header(plan: Plan) -> str:
-    """Return ``tvmconv-targets.h``, to be included after ``struct feature``: each target's features, and the kernels' sets of targets."""
-    features, rows = [], []
-    for number, name in enumerate(plan.targets):
-        needed = plan.isa.c_rows(plan.bundle.targets[name].features)
-        features.append(f"static const struct feature features{number}[] = {{ /* {name} */\n    {join_rows(needed)}}};")
-        rows.append(f"{{features{number}, {len(needed)}}}")
+    """Return an archive's ``tvmconv-targets.h``: its targets, and the sets of targets that its kernels have variants for."""
+    tables = target_tables(plan.isa, {name: plan.bundle.targets[name].features for name in plan.targets})
     variants = [*(each.variants for each in plan.functions), *(each.variants for each in plan.families)]
     covers = sorted({sum(1 << each.target for each in some) for some in variants})
+    return f"""\
+{tables}\
+const uint32_t NAME_rt_covers[] = {{{", ".join(f"{each:#x}" for each in covers)}}};
+const int NAME_rt_covers_count = {len(covers)};
+"""
+
+
+def target_tables(isa: Isa, targets: Mapping[str, Sequence[str]]) -> str:
+    """Return the C tables of targets, by name, with their CPU features, as ``tvmconv-detect.h`` reads them."""
+    features, rows = [], []
+    for number, (name, names) in enumerate(targets.items()):
+        needed = isa.c_rows(names)
+        found = join_rows(needed or ["{0}"])
+        features.append(f"static const struct feature features{number}[] = {{ /* {name} */\n    {found}}};")
+        rows.append(f"{{features{number}, {len(needed)}}}")
     return f"""\
 {chr(10).join(features)}
 static const struct {{
@@ -198,6 +210,4 @@ static const struct {{
 }} targets[] = {{
     {join_rows(rows)}}};
 enum {{ TARGETS = {len(rows)} }};
-const uint32_t NAME_rt_covers[] = {{{", ".join(f"{each:#x}" for each in covers)}}};
-const int NAME_rt_covers_count = {len(covers)};
 """
