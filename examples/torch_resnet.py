@@ -1,4 +1,4 @@
-"""Optimize a PyTorch model where the compiler is, and serve it in a process that has only PyTorch and a bundle.
+"""Optimize a PyTorch model where the compiler is installed, and serve it in a process with only PyTorch and the result.
 
 python examples/torch_resnet.py optimize resnet.bundle resnet.pt
 python examples/torch_resnet.py serve resnet.bundle resnet.pt
@@ -45,7 +45,7 @@ def optimize(bundle, weights):
 
 
 def serve(bundle, weights):
-    """Answer a request. The folder has the network, so nothing is compiled."""
+    """Answer a request; the folder has the network, so nothing is compiled."""
     model = resnet()
     model.load_state_dict(torch.load(weights))
     fast = tvmconv.torch.optimize(model, torch.rand(1, 3, 64, 64), bundle=bundle)

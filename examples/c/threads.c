@@ -1,4 +1,4 @@
-/* Calls a kernel by this program's own threads, with a packed filter and one workspace for all calls.
+/* Calls a kernel on this program's own threads, with a packed filter and one workspace for all calls.
  *
  *     tvmconv build conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32 -o conv.bundle
  *     tvmconv export-c conv.bundle -o conv
@@ -13,7 +13,7 @@
 
 enum { THREADS = 4, CALLS = 100 };
 
-/* A pool of the plainest kind: each thread does the shares that nobody has begun, and so does the caller. */
+/* A simple pool: the threads and the caller take the next task until none is left. */
 static struct {
   pthread_mutex_t lock;
   pthread_cond_t wake, done;
@@ -22,7 +22,7 @@ static struct {
   int next, count, unfinished, closing;
 } pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, NULL, 0, 0, 0, 0};
 
-static void do_tasks(void) { /* with the lock */
+static void do_tasks(void) { /* the caller holds the lock */
   while (pool.next < pool.count) {
     int index = pool.next++;
     pthread_mutex_unlock(&pool.lock);
@@ -42,7 +42,7 @@ static void *worker(void *nothing) {
   return nothing;
 }
 
-/* What the library calls: it returns when all tasks are done. */
+/* The library's hook; returns when all tasks are done. */
 static int parallel_for(void *context, int count, void (*task)(void *argument, int index), void *argument) {
   (void)context;
   pthread_mutex_lock(&pool.lock);

@@ -1,4 +1,4 @@
-// Prints where a picture has bright spots: reads a PPM of 128x96, runs the model by threads of this program.
+// Prints the positions of bright spots in a PPM of 128x96; runs the model on threads of this program.
 #include <algorithm>
 #include <condition_variable>
 #include <cstdio>

@@ -1,4 +1,4 @@
-"""Write `spots.onnx`, a small detector of bright spots: for each colour, what a place is brighter than its surround, blurred.
+"""Write `spots.onnx`, a small detector of bright spots: for each colour, the contrast of each place to its surround, blurred.
 
 usage: python make_model.py FILE
 """

@@ -1,4 +1,4 @@
-"""Answer requests by a network: POST an array as numpy.save writes it, for its first input; the first output comes back as one.
+"""Serve a network: POST its first input as numpy.save writes it; the response is the first output in the same format.
 
 python serve.py model.so 8000
 """
@@ -13,7 +13,7 @@ import tvmconv
 
 
 def handler(network):
-    """Return a class that answers requests by a network, each in a thread of its own."""
+    """Return a request handler that calls a network."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
@@ -21,7 +21,7 @@ def handler(network):
             answer = io.BytesIO()
             try:
                 outputs = network(**{network.inputs[0].name: np.load(body, allow_pickle=False)})
-            except ValueError as error:  # not an array, or not one that the network takes
+            except (EOFError, ValueError) as error:  # nothing, not an array, or not one that the network takes
                 self.send_error(400, str(error))
                 return
             np.save(answer, outputs[network.outputs[0].name])

@@ -82,7 +82,9 @@ def test_cmake_builds_a_library_of_a_model(tmp_path: Path) -> None:
     )
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.13)\nproject(use C)\nfind_package(tvmconv CONFIG REQUIRED)\n"
-        "tvmconv_add_library(net MODEL net.onnx TARGETS x86-64-v3 THREADS pthreads BUILD_OPTIONS --jobs 1)\n"
+        "set(model ${CMAKE_CURRENT_BINARY_DIR}/generated.onnx)\n"
+        "add_custom_command(OUTPUT ${model} COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_CURRENT_SOURCE_DIR}/net.onnx ${model})\n"
+        "tvmconv_add_library(net MODEL net.onnx ${model} TARGETS x86-64-v3 THREADS pthreads BUILD_OPTIONS --jobs 1)\n"
         "add_executable(main main.c)\ntarget_link_libraries(main PRIVATE net)\n"
     )
     command = Path(sys.executable).parent / "tvmconv"

@@ -82,6 +82,33 @@ def test_answers_are_those_in_python(file: str, library: Path, tmp_path: Path):
         assert_near(found, outputs[name], summed=100, layers=4)
 
 
+def test_smoke_reads_whole_integers(library: Path, tmp_path: Path):
+    types = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+    calls = [
+        f'{{ static const {each}_t array[] = {{0, ({each}_t)-2}}; net_tensor tensor = {{"x", "{each}", 1, NULL, 2, sizeof array}};'
+        ' printf("%.0f\\n", number(&tensor, array, 1)); }'
+        for each in types
+    ]
+    program = (
+        f'#define main unused\n#include "smoke.c"\n#undef main\nint main(void) {{ {" ".join(calls)} return 0; }}\n'
+    )
+    (tmp_path / "read.c").write_text(program)
+    run(
+        "cc",
+        *STRICT,
+        f"-I{library}",
+        tmp_path / "read.c",
+        library / "libnet.a",
+        "-lm",
+        "-pthread",
+        "-o",
+        tmp_path / "read",
+    )
+    assert list(map(float, run(tmp_path / "read").split())) == [
+        float(np.iinfo(each).max - 1 if each[0] == "u" else -2) for each in types
+    ]
+
+
 @needs_cmake
 def test_cmake(library: Path, tmp_path: Path):
     run("cmake", "-S", library, "-B", tmp_path / "build")
@@ -109,6 +136,7 @@ def test_names_are_as_the_model_has_them():
         "inputs": [
             {"name": "FILENAME.0", "shape": [1, 2], "dtype": "bfloat16"},
             {"name": "NAME_x", "shape": [], "dtype": "int64"},
+            *({"name": name, "shape": [], "dtype": "bool"} for name in ("a.b", "a_b_4", "a/b")),
         ],
         "outputs": [{"name": "TARGET", "shape": [3], "dtype": "bool"}],
     }
@@ -116,6 +144,7 @@ def test_names_are_as_the_model_has_them():
     shown = network_header.header(part, "net", "MY_NAME_STACK.onnx")
     assert "/* net.h: the network MY_NAME_STACK.onnx, for znver4, " in shown
     assert "#define net_INPUT_FILENAME_0 0 /* bfloat16 [1, 2] */" in shown
+    assert [f"#define net_INPUT_a_b{end} " in shown for end in ("", "_4", "_4_4")] == [True] * 3
     assert "#define net_OUTPUT_TARGET 0 /* bool [3] */" in shown
     table = network_header.tables(part, "net")
     assert '{"FILENAME.0", "bfloat16", 2, inputs0, 2, 4}' in table

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 from models import model, save, value
@@ -71,6 +72,18 @@ def test_answers_and_what_is_taken(name: str, files: dict[str, str], provider: P
     ours = [each for each in ran if each.startswith("tvmconv")]
     assert len(ours) == GRAPHS[name][2]
     assert name == "read_twice" or ran == ours
+
+
+@pytest.mark.parametrize(("name", "inner"), [("silu", "g"), ("hardswish", "b"), ("hardsigmoid", "a"), ("gelu", "e")])
+def test_outputs_within_an_activation(name: str, inner: str, files: dict[str, str], provider: Path, tmp_path: Path):
+    """An activation of several nodes is not fused where the model has a tensor within it as an output."""
+    read = onnx.load(files[name])
+    read.graph.output.append(value(inner, None))
+    path = save(read, tmp_path)
+    session = tvmconv.onnxruntime.session(path, provider, options=options())
+    feeds = feeds_of(session)
+    for answer, expected in zip(session.run(None, feeds), alone(path).run(None, feeds), strict=True):
+        assert_near(answer, expected, summed=8 * 9, layers=2)
 
 
 def test_half_precision(tmp_path: Path):

@@ -25,7 +25,7 @@ from tvmconv.network.ir.extents import extents_of
 from tvmconv.network.read.onnx.partition import read_parts
 
 Feeds = dict[str, np.ndarray]
-SHAPES = ("--shape", "x=?x3x?%2[2:512]x?", "--shape", "z=?x5")
+SHAPES = ("--shape", "x=?[0:]x3x?%2[2:512]x?", "--shape", "z=?[0:]x5")
 
 
 def free_model(seed: int = 0) -> onnx.ModelProto:
@@ -119,6 +119,7 @@ def test_memory_is_flat_over_many_sizes(file: str, provider: Path) -> None:
         ((1, 7, 9), 1, "extent h is 7, no multiple of 2; pad it by 1 to 8"),
         ((1, 514, 9), 1, "extent h is 514; it must be from 2 to 512"),
         ((2, 8, 9), 3, "extent 0 of z is 3 and another 2, both n, which is one extent: pad the smaller"),
+        ((0, 8, 9), 3, "extent 0 of z is 3 and another 0, both n, which is one extent: pad the smaller"),
     ],
 )
 def test_sizes_that_it_does_not_take(

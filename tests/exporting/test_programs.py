@@ -187,7 +187,7 @@ def test_features_are_found_as_linux_finds_them(
     # Bits of 32 targets are all that there are.
     for names in (sorted(isa.c_features)[::2], sorted(isa.c_features)[1::2]):
         bundle = replace(read_bundle(few_bundle), targets={name: BundleTarget("cpu", (name,)) for name in names})
-        for source in ("tvmconv-runtime.h", "runtime.c", f"{isa.c_file}.c", "pool_none.c"):
+        for source in ("tvmconv-runtime.h", "tvmconv-detect.h", "runtime.c", f"{isa.c_file}.c", "pool_none.c"):
             (tmp_path / source).write_text((NATIVE / source).read_text().replace("tvmconv_name", "tested"))
         (tmp_path / "tvmconv-targets.h").write_text(
             targets_header(Plan("tested", bundle, tuple(names), isa, (), ())).replace("NAME_", "tested_")

@@ -46,8 +46,13 @@ DEPTHWISE = "conv2d-n1-i24x8x8-o24x4x4-k3x3-s2x2-d1x1-p1x1_0x0-g24-NXC-XIO-f32-b
 
 @pytest.fixture(scope="module")
 def folder(file: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("web") / "net"
-    assert cli.main(["compile", file, "--format", "web", "-o", str(folder), "--require-comparison"]) == 0
+    """Return an export by a package that pip has compiled."""
+    folder, installed = tmp_path_factory.mktemp("web") / "net", tmp_path_factory.mktemp("installed") / "web"
+    shutil.copytree(Path(web_exporter.__file__).with_name("web"), installed)
+    (installed / "__pycache__").mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(web_exporter, "_FILES", installed)
+        assert cli.main(["compile", file, "--format", "web", "-o", str(folder), "--require-comparison"]) == 0
     return folder
 
 

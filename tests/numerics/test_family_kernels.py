@@ -180,7 +180,9 @@ def test_a_family_is_verified_and_refused_if_wrong(folder: Path, tmp_path: Path)
         tvmconv.load(tmp_path)
     problem = parse_family(DIRECT).problem(1, (8, 8))
     arrays, expected = fills.exact_case(problem)
-    assert np.array_equal(tvmconv.load(tmp_path, verify="first-use").lookup(problem)(**arrays.given()), expected)
+    unused = tvmconv.load(tmp_path, verify="first-use").lookup(problem)
+    for kernel in (unused, pickle.loads(pickle.dumps(unused))):
+        assert np.array_equal(kernel(**arrays.given()), expected)
     assert [each.status for each in tvmconv.verify(tmp_path)] == ["right"]
     # The library of another family.
     wrong = next(each for each in bundle.families if each.algorithm == "winograd4")

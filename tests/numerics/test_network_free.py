@@ -162,6 +162,9 @@ def test_sizes_that_leave_nothing(tmp_path: Path) -> None:
     for shape in ((1, 3, 2, 9), (1, 3, 60000, 60000)):
         with pytest.raises(InputError, match="no elements, or more than"):
             network.prepare(x=shape)
+    for shape in (None, 3, "abcd", (1, 3, 3.0, 9)):
+        with pytest.raises(InputError, match="give a shape, a sequence of integers"):
+            network.prepare(x=shape)
     check(source, network, [(1, 3, 3, 3)])
 
 

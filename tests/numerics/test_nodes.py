@@ -216,8 +216,9 @@ def test_nodes_of_any_size(tmp_path: Path) -> None:
             expected = reference.compute(node.problem, data, node.constants().filter, **given)
             assert_near(found, expected, summed=node.problem.in_channels * 4)
             tensors[node.constants().output] = found
-    with pytest.raises(InputError, match=r"has conv1d-n\?-i4x\?-o8x\?-k3.*: build it for that"):
-        bundle.node("first")(np.zeros((1, 5, 9), np.float32))
+    for shape in ((1, 5, 9), (5,), ()):
+        with pytest.raises(InputError, match=r"has conv1d-n\?-i4x\?-o8x\?-k3.*: build it for that"):
+            bundle.node("first")(np.zeros(shape, np.float32))
 
 
 def test_list_compares_a_model_with_a_bundle(built: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,7 +87,16 @@ def test_a_network_is_imported_and_run(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    ("name", "version"), [("-x", "1.0"), ("a b", "1.0"), ("import", "1.0"), ("a", "1.0/2"), ("a", "")]
+    ("name", "version"),
+    [
+        ("-x", "1.0"),
+        ("a b", "1.0"),
+        (f"{'a' * 60} b", "1.0"),
+        ("import", "1.0"),
+        ("TVMconv", "1.0"),
+        ("a", "1.0/2"),
+        ("a", ""),
+    ],
 )
 def test_names_and_versions_that_packaging_refuses(small_bundle: Path, tmp_path: Path, name: str, version: str) -> None:
     with pytest.raises(InputError):

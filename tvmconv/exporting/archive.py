@@ -29,7 +29,7 @@ from .plan import Function, FunctionVariant, Plan, packaging_of
 from .sources import kernel_source, object_symbols, table_source, targets_header
 
 NATIVE = Path(__file__).parent / "native"
-# Functions of the run time that kernels' objects call, by their names there.
+# Functions of the run time, by the names under which kernels' objects call them.
 _CALLED = {"TVMFFIErrorSetRaisedFromCStrParts": "NAME_rt_raise", "tvmconv_allow_tiles": "NAME_rt_allow_tiles"}
 _SLOT = "__TVMBackend"
 
@@ -43,7 +43,7 @@ class ArchiveOptions:
     threads
         The archive's own threads: ``"none"``, ``"pthreads"`` or ``"openmp"``.
     shared
-        Whether to make a shared library, too.
+        Whether to build a shared library, too.
     flags
         More flags for the C compiler.
     """
@@ -55,7 +55,7 @@ class ArchiveOptions:
 
 @dataclass(frozen=True)
 class _Member:
-    """A member of the archive: its name, the function that makes its object, and its visible symbols."""
+    """A member of the archive: its name, the function that writes its object, and patterns of its global symbols."""
 
     name: str
     make: Callable[[Path, str], None]
@@ -63,7 +63,7 @@ class _Member:
 
 
 def check_header(name: str, isa: Isa) -> None:
-    """Check that a library's header would hide none of the system's: programs find it in a folder that comes before theirs.
+    """Check that a library's header hides no system header: a program's -I folders are searched first.
 
     Raises
     ------
@@ -79,12 +79,12 @@ def check_header(name: str, isa: Isa) -> None:
 
 
 def check_tools(isa: Isa) -> None:
-    """Check that the tools of an export for an instruction set are there.
+    """Check that the tools for an export to an instruction set are installed.
 
     Raises
     ------
     TargetError
-        If its platform has none.
+        If its platform has no libraries for C.
     ToolchainError
         If the C compiler or a tool of binutils is missing.
     """
@@ -101,7 +101,7 @@ def build_library(plan: Plan, options: ArchiveOptions, work: Path, folder: Path)
     Parameters
     ----------
     work
-        A folder for what they are made of, which has ``NAME.h``.
+        A folder for sources and objects, with ``NAME.h``.
     """
     write_sources(plan, (each for each in NATIVE.iterdir() if not each.name.startswith("smoke")), work)
     write_sources(plan, service_files(plan.isa, ["processors"]), work)
@@ -122,13 +122,13 @@ def write_archive(name: str, objects: Sequence[str], work: Path, folder: Path, i
 
 
 def service_files(isa: Isa, names: Iterable[str]) -> list[Path]:
-    """Return the C files that libraries of a platform have in the place of others', or beside them, and services of some names."""
+    """Return the C files of a platform's libraries: CPU detection, the services `names`, and the platform's own services."""
     services = [isa.platform.service(each, PARALLEL.parent) for each in (*names, *packaging_of(isa).services)]
     return [isa.platform.service(isa.c_file, NATIVE), *services]
 
 
 def write_sources(plan: Plan, sources: Iterable[Path], work: Path) -> None:
-    """Write those files that are C's into a folder, with the library's name in the place of ``tvmconv_name``."""
+    """Write the C files among `sources` into a folder, with ``tvmconv_name`` replaced by the library's name."""
     for source in sources:
         if source.suffix in (".c", ".h"):
             (work / source.name).write_text(source.read_text().replace("tvmconv_name", plan.name))
@@ -155,7 +155,7 @@ def _members(plan: Plan, options: ArchiveOptions) -> list[_Member]:
         )
 
     openmp = ("-fopenmp",) if options.threads == "openmp" else ()
-    # A program may have several archives.
+    # Renamed, because a program may link several archives.
     own = [f"-Dtvmconv_{each}={plan.name}_rt_{each}" for each in ("default_threads", "cores", "quota")]
     return [
         c_file("runtime"),
@@ -171,7 +171,7 @@ def _members(plan: Plan, options: ArchiveOptions) -> list[_Member]:
 
 
 def _make(plan: Plan, member: _Member, work: Path) -> None:
-    """Make a member's object; of several objects linked together, only the called symbols stay visible."""
+    """Write a member's object; with patterns of global symbols, all others become local."""
     output = f"{member.name}.o"
     if not member.visible:
         member.make(work, output)
@@ -185,7 +185,7 @@ def _compile(plan: Plan, source: str, output: str, work: Path, flags: Sequence[s
 
 
 def c_flags(isa: Isa) -> tuple[str, ...]:
-    """Return the C compiler's flags for the C files of a library, which is linked with a program as it is."""
+    """Return the C compiler's flags for the C files of a library."""
     folders = (f"-I{isa.platform.native}", f"-I{isa.native}", f"-I{PARALLEL.parent}")
     return (*packaging_of(isa).c_flags, *isa.c_flags, "-DTVMCONV_ARCHIVE", *folders)
 
@@ -195,7 +195,7 @@ def _link_kernel(
 ) -> None:
     """Link the objects of a kernel's variants and its C file into one object.
 
-    Each variant's helper functions (conversions of f16) are for its own target, so they must not serve another.
+    Each variant's helper functions (conversions of f16) are compiled for its target, so they become local to it.
     """
     stem = output.removesuffix(".o")
     (work / f"{stem}.c").write_text(fill_name(plan, source))
@@ -216,7 +216,7 @@ def _link_kernel(
 def _link_shared(plan: Plan, options: ArchiveOptions, objects: Sequence[str], work: Path, folder: Path) -> None:
     """Link the shared library of an archive's objects; only the header's declarations are visible."""
     how = packaging_of(plan.isa)
-    # A pool's threads wait in its code, which must then stay.
+    # Workers of the pool wait in the library's code, so it must not be unloaded.
     pool = {"none": (), "pthreads": (*how.thread_flags, *how.staying), "openmp": ("-fopenmp", *how.staying)}
     own = f"{plan.name}_rt_"
     link_shared(
@@ -241,7 +241,7 @@ def link_shared(
 ) -> None:
     """Link objects in the folder `work` into a shared library in `folder`, with the platform's files for linkers.
 
-    `public` says which of their symbols are visible; `flags` are more of the compiler's.
+    `public` returns whether a symbol is visible; `flags` are further flags of the compiler.
     """
     how = packaging_of(isa)
     for each in objects:
@@ -256,5 +256,5 @@ def link_shared(
 
 
 def fill_name(plan: Plan, text: str) -> str:
-    """Return a text of C with the library's name in the place of NAME."""
+    """Return a C text with NAME replaced by the library's name."""
     return re.sub(r"\bNAME_", f"{plan.name}_", text)

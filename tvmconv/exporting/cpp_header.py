@@ -1,4 +1,4 @@
-"""The header of an exported library for C++, which wraps the one for C: objects that close themselves, spans, exceptions."""
+"""The C++ header of an exported library, a wrapper of the C header: RAII objects, spans, exceptions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .network_part import NetworkPart
 from .plan import Function, Plan
 
 _COMMON = Path(__file__).parent / "cpp" / "common.hpp"
-# Names that no member or namespace may have: words of C++, macros of its compilers and headers, and what stands beside them.
+# Names that no member or namespace may have: keywords of C++, macros of its compilers and headers, and names of this header.
 _TAKEN = """
 alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await co_return
 co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast
@@ -61,7 +61,7 @@ inline ::std::size_t product(const ::std::int64_t* extents, int count) {
 }  // namespace detail
 """
 _NETWORK = """
-// The network, with the memory of its calls, which may come from several threads.
+// The network with the memory of its calls. Several threads may call it at the same time.
 class network {
  public:
   network() {
@@ -84,7 +84,7 @@ _RUN = """\
     detail::invoke(how, [&](const tvmconv_name_call* call) { return tvmconv_name_run_with(network_.get(), call, read, written); });
   }
 """
-# The same of a network with free extents, and its type of sizes.
+# The same for a network with free extents.
 _FREE_RUN = """\
   void run(const extents& of, const inputs& in, const outputs& out, const options& how = {}) const {
     const auto shapes = output_extents(of);
@@ -112,7 +112,7 @@ _FREE_RUN = """\
 
 
 def cpp_header(plan: Plan) -> str:
-    """Return the text of ``NAME.hpp`` of a bundle's library."""
+    """Return the text of ``NAME.hpp`` for a bundle's library."""
     parts = [_common(plan.name, _BUNDLE_ERROR, _WORKSPACE, _GIVE_WORKSPACE)]
     parts += [_kernel(plan.name, each) for each in plan.functions]
     if plan.families:
@@ -122,7 +122,7 @@ def cpp_header(plan: Plan) -> str:
 
 
 def network_cpp_header(part: NetworkPart, name: str) -> str:
-    """Return the text of ``NAME.hpp`` of a network's library."""
+    """Return the text of ``NAME.hpp`` for a network's library."""
     extents = extents_in(part)
     ends = {kind: tensors_of(part.description, kind) for kind in ("inputs", "outputs")}
     members = {kind: _members([each.name for each in tensors]) for kind, tensors in ends.items()}
@@ -167,7 +167,7 @@ def network_cpp_header(part: NetworkPart, name: str) -> str:
 
 
 def _shapes(outputs: Sequence[Tensor], members: Sequence[str], extents: Sequence[Extent]) -> tuple[str, list[str]]:
-    """Return the initializer of the shapes of outputs by numbers that are found one behind the other, and the members' declarations."""
+    """Return the initializer of the outputs' shapes from the consecutive numbers `found`, and the members' declarations."""
     places = iter(range(sum(len(each.shape) for each in outputs)))
     made = _brace(_brace(f"found[{next(places)}]" for _ in each.shape) for each in outputs)
     declared = [
@@ -186,7 +186,7 @@ def _brace(items: Iterable[str]) -> str:
 
 
 def identifier(name: str) -> str:
-    """Return a name of C++ for a name that C's functions have behind the library's: ``class`` is ``class_``, ``224`` is ``_224``."""
+    """Return a valid C++ identifier for a name that C uses only as a suffix: ``class_`` for ``class``, ``_224`` for ``224``."""
     return f"_{name}" if name[0].isdigit() else f"{name}_" if name in _TAKEN.split() else name
 
 
@@ -247,14 +247,14 @@ def _constants(sizes: Mapping[str, int]) -> str:
 
 
 def _calls(name: str, own: str, problem: Problem, extents: str, sizes: str) -> str:
-    """Return the members of a kernel's class that pack and compute, to its end.
+    """Return the rest of a kernel's class: the constructor, which packs the filter, and the calls.
 
     Parameters
     ----------
     extents
-        The parameter of a family's extents, or nothing.
+        Declaration of a family's parameter for extents; empty for a single problem.
     sizes
-        Statements that compute how many elements arrays have which its extents decide.
+        Statements that compute the element counts of arrays whose size depends on these extents.
     """
     spans, called = _spans(problem, name), f"{name}_{own}"
 
@@ -272,12 +272,12 @@ def _calls(name: str, own: str, problem: Problem, extents: str, sizes: str) -> s
   }}"""
 
     return f"""\
-  // Packs the filter, for the calls of this object, which may come from several threads.
+  // Packs the filter for this object's calls. Several threads may call it at the same time.
   explicit {own}({spans["filter"]} filter) : packed_({called}_packed_bytes()) {{
     detail::check({called}_pack(detail::at(filter, filter_elements, "filter"), packed_.data()));
   }}
 {function("void operator()", " const", "_packed", [each for each in spans if each != "filter"])}
-  // With the filter as it is.
+  // Computes with a plain filter.
 {function("static void run", "", "", list(spans))}
 
  private:
@@ -286,13 +286,13 @@ def _calls(name: str, own: str, problem: Problem, extents: str, sizes: str) -> s
 
 
 def _spans(problem: Problem, name: str) -> dict[str, str]:
-    """Return the types of a kernel's parameters, in their order."""
+    """Return the C++ types of a kernel's parameters, in order."""
     types = {each: ROWS[dtype].c.replace("NAME", name) for each, (_, dtype) in problem.arrays.items()}
     return {each: f"span<{'' if each == 'output' else 'const '}{c}>" for each, c in types.items()}
 
 
 def _members(names: Sequence[str]) -> list[str]:
-    """Return a model's names as members of a struct, no two alike."""
+    """Return unique identifiers for a model's names, for members of a struct."""
     members: list[str] = []
     taken: set[str] = set()
     for number, each in enumerate(names):

@@ -25,7 +25,7 @@ from .packaging import packaging
 from .plan import Function, Plan, packaging_of, plan
 from .smoke import answers, program
 
-# Mark of a folder that an export may replace.
+# File that marks a folder as an export, which another export may replace.
 DESCRIPTION = "export.json"
 
 
@@ -48,15 +48,15 @@ def export_c(
     bundle
         The bundle's folder.
     path
-        The folder to make. Missing parents are made.
+        The folder to create, with missing parents.
     name
-        What the library, and all that it defines, is called; None: as the bundle.
+        The library's name and the prefix of its symbols; None: the bundle's name.
     targets
-        Those of the bundle's to take, of one instruction set; None: all that are CPUs.
+        Targets of the bundle to include, of one instruction set; None: all CPU targets.
     shared
-        Whether to make a shared library beside the archive.
+        Whether to build a shared library, too.
     threads
-        What the library has threads of its own by, for programs that give none: ``"none"``, ``"pthreads"``, ``"openmp"``.
+        The library's own threads, for programs that set no hook: ``"none"``, ``"pthreads"``, ``"openmp"``.
     flags
         More flags for the C compiler.
 
@@ -68,12 +68,12 @@ def export_c(
     Raises
     ------
     InputError
-        If `name` is no identifier of C, or a header of the system's is called so, or `threads` is not one of those; if `path` is no path.
+        If `name` is no identifier of C, or the name of a system header; if `threads` is another value; if `path` is no path.
     BundleError
-        If there is no bundle, it is damaged, was built before libraries could be exported, or has nothing for CPUs; or if something
-        else is at `path`.
+        If there is no bundle, it is damaged, was built before libraries could be exported, or has no CPU kernel; or if `path` holds
+        something else.
     TargetError
-        If the bundle has nothing for one of `targets`, or they are of several instruction sets.
+        If the bundle has no kernel for one of `targets`, or they are of several instruction sets.
     ToolchainError
         If the C compiler or binutils are missing, or fail.
     """
@@ -95,14 +95,14 @@ def export_c(
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a path that cannot be loaded from, or holds anything but an export or an empty folder, or a link to them."""
+    """Refuse a path that libraries cannot be loaded from, or that holds anything but an export, an empty folder, or a link to one."""
     check_path(path)
     check_replaceable(path, DESCRIPTION, "an export")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a folder, which takes the place of an earlier export, or of nothing, once it is written."""
+    """Yield a new folder that is moved to `path` when the block ends, in the place of an earlier export if there is one."""
     path = follow_link(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with staging(path) as folder:
@@ -131,7 +131,7 @@ def _write(planned: Plan, options: ArchiveOptions, folder: Path) -> None:
 
 
 def _describe(planned: Plan, options: ArchiveOptions) -> dict[str, Any]:
-    """Return the description for programs that read no C, as JSON."""
+    """Return the machine-readable description, `export.json`."""
     return {
         "format": "tvmconv-export",
         "format_version": 1,

@@ -12,7 +12,7 @@ _RULES = {"same_upper": "UPPER", "same_lower": "LOWER", "?": "OWN"}
 
 
 def family_source(function: Function) -> str:
-    """Return the C file of a family's kernel, which is linked with the objects of its variants."""
+    """Return the C file of a family's kernel; it is linked with the objects of its variants."""
     family, problem = function.family, function.problem
     assert family is not None
     names = list(problem.operands)

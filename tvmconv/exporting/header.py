@@ -1,4 +1,4 @@
-"""The header of an exported library: what a program in C or C++ includes."""
+"""The C header of an exported library."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ enum {
 ERRORS
 };
 
-/* A text for what a function returned, which stays valid. */
+/* Returns the text of an error number; it is never freed. */
 const char *NAME_error_string(int status);
 
-/* 1 if this CPU runs all kernels, else 0: functions of those that it does not run return NAME_ERROR_CPU. The kernels are for
+/* Returns 1 if this CPU runs all kernels, else 0. The functions of other kernels return NAME_ERROR_CPU. The kernels are for
  * TARGETS. */
 int NAME_supported(void);
 
-/* Arrays best begin here; they must be aligned to their elements. */
+/* Best alignment of arrays; they must be aligned to their elements. */
 #define NAME_ALIGNMENT 64
 
 /* Runs task(argument, index) once for each index from 0 to count - 1, at the same time or not, in any threads, and returns 0 when
  * all have returned; another number if it cannot. Tasks need THREAD_STACK KiB of stack. */
 typedef int (*NAME_parallel_for)(void *context, int count, void (*task)(void *argument, int index), void *argument);
 
-/* What runs the tasks of calls: fn, up to `threads` of them at a time. NULL: ONE_BY_DEFAULT, in `threads` shares.
- * Set hooks before kernels are called. */
+/* Sets the function that runs the tasks of calls, up to `threads` at a time. NULL: ONE_BY_DEFAULT, in `threads` shares.
+ * Set hooks before the first call of a kernel. */
 int NAME_set_parallel_for(NAME_parallel_for fn, void *context, int threads);
 
-/* What gives workspaces to calls that bring none, from any thread; NULL and NULL: malloc. `allocate` returns NULL if it cannot. */
+/* Sets the allocator of workspaces for calls without one, called from any thread; NULL and NULL: malloc. `allocate` may return NULL. */
 int NAME_set_allocator(void *(*allocate)(void *context, size_t bytes, size_t alignment),
     void (*release)(void *context, void *block), void *context);
 
-/* How one call is to be made, for the functions that end in _with. Zeros: as the hooks say. */
+/* Options of one call, for the functions that end in _with. Zeros: the hooks'. */
 typedef struct NAME_call {
   NAME_parallel_for parallel_for; /* NULL: the hook's */
   void *context;
@@ -69,7 +69,7 @@ typedef struct NAME_call {
   size_t workspace_bytes;
 } NAME_call;
 
-/* All kernels by their signatures, for programs that choose when they run. */
+/* All kernels by their signatures, for programs that choose at run time. */
 typedef struct NAME_array {
   const char *name, *type; /* "data", "filter", "bias", "scale", "slope", "residual", "output"; "f32", "f16", "bf16", "u8", "s8", "s16", "s32" */
   size_t elements, bytes;
@@ -89,14 +89,14 @@ extern const NAME_kernel *const NAME_kernels[];
 extern const int NAME_kernel_count;
 const NAME_kernel *NAME_find(const char *signature); /* NULL if there is none */
 """
-# Mark of a bundle's own NAME, which is not the library's.
+# Marks NAME in a bundle's file name, which must not be replaced by the library's name.
 _KEPT = "\0"
-# Stack of a task: what kernels keep there, with room for the program's own.
+# Stack of a task: frames of kernels, with room for the program's own.
 STACK_KIB = 1024
 
 
 def header(plan: Plan, threads: str) -> str:
-    """Return the text of ``NAME.h``, for `threads` as in `ArchiveOptions`."""
+    """Return the text of ``NAME.h``; `threads` as in `ArchiveOptions`."""
     errors = ",\n".join(f"  NAME_ERROR_{name} = {n} /* {text} */" for n, (name, text) in enumerate(_ERRORS, 1))
     own = {"none": "the calling thread", "pthreads": "the library's own threads", "openmp": "OpenMP"}[threads]
     common = _COMMON.replace("ERRORS", _commas_first(errors)).replace("TARGETS", ", ".join(plan.targets))
@@ -115,13 +115,13 @@ def header(plan: Plan, threads: str) -> str:
 
 
 def _commas_first(errors: str) -> str:
-    """Return enumerators whose commas stand before their comments."""
+    """Return enumerators with each comma before the comment."""
     lines = errors.split(",\n")
     return "\n".join(line.replace(" /*", ", /*") if n < len(lines) - 1 else line for n, line in enumerate(lines))
 
 
 def parameters(problem: Problem, names: Iterable[str], packed: bool = False) -> str:
-    """Return the typed parameters of a function: these inputs, then the output."""
+    """Return the typed parameters of a function: the inputs `names`, then the output."""
     operands = problem.operands
     texts = [
         "const void *packed" if packed and name == "filter" else f"const {ROWS[operands[name][1]].c} *{name}"
@@ -167,7 +167,7 @@ def _function(function: Function) -> str:
 
 
 def _extents(family: ProblemFamily) -> list[str]:
-    """Return the line of a comment that says which extents a call of a family gives."""
+    """Return the comment line that lists the extents of a family's call, in order."""
     given = f"batch and {family.rank} spatial extents of data"
     if family.pads == "?":
         given += f", {family.rank} pads at the begin, {family.rank} at the end"
@@ -176,25 +176,25 @@ def _extents(family: ProblemFamily) -> list[str]:
 
 
 def _comment(text: str) -> str:
-    """Return a text that may stand within a comment of C, on one line."""
+    """Return a text for a C comment, on one line."""
     escaped = text.encode("ascii", "backslashreplace").decode()
     line = "".join(each if each.isprintable() else repr(each)[1:-1] for each in escaped)
     return line.replace("*/", "* /").replace("/*", "/ *").replace("NAME", f"NA{_KEPT}ME")
 
 
 def quote(text: str) -> str:
-    """Return a text as a string of C."""
+    """Return a text as a C string literal."""
     escaped = "".join(chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
-    return f'"{escaped}"'.replace("NAME_", "NAME\\137")  # which is not the library's
+    return f'"{escaped}"'.replace("NAME_", "NAME\\137")  # keep it from `fill_name`
 
 
 def join_rows(items: Sequence[str]) -> str:
-    """Return initializers, each on a line."""
+    """Return initializers, one a line."""
     return ",\n    ".join(items)
 
 
 def with_imports(text: str, name: str) -> str:
-    """Return a header of which Microsoft's compiler knows that its data is in a shared library, if a program defines NAME_DLL."""
+    """Return a header whose data is declared dllimport for Microsoft's compiler if a program defines NAME_DLL."""
     data = f"{name}_DATA"
     choice = f"#if defined(_MSC_VER) && defined({name}_DLL)\n#define {data} extern __declspec(dllimport)\n#else\n#define {data} extern\n#endif\n"
     include = "#include <stdint.h>\n"

@@ -18,7 +18,7 @@ _LONGEST_TENSOR = 80
 
 
 def check_name(name: object) -> str:
-    """Return the name of a library; InputError if it is no identifier of C."""
+    """Return `name` if it is valid for a library; raise InputError if it is no identifier of C."""
     if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name) or len(name) > _LONGEST_NAME:
         raise InputError(
             f"name is {name!r}; it must be a C identifier, the prefix of all functions and files: a letter, then up to"
@@ -28,13 +28,13 @@ def check_name(name: object) -> str:
 
 
 def library_name(bundle: str) -> str:
-    """Return the name of a library that is given none: its bundle's, as far as that is an identifier."""
+    """Return the default name of a library: its bundle's, with other characters than letters and digits replaced."""
     stem = bundle.removesuffix(".bundle")
     return check_name(re.sub(r"[^A-Za-z0-9]+", "_", stem, flags=re.ASCII).strip("_"))
 
 
 def kernel_name(problem: Problem) -> str:
-    """Return a problem's short and unique name, without the attributes that have their usual values.
+    """Return a short name of a problem, without the attributes that have their usual values.
 
     ``conv2d_64x56x56_128_3x3_s2`` has batch 1, f32, data NXC with the filter XIO, no dilation, one group, and half of the filter
     as padding on each side.
@@ -71,20 +71,20 @@ def kernel_name(problem: Problem) -> str:
 
 
 def family_name(family: ProblemFamily) -> str:
-    """Return a family's short and unique name: that of one of its problems, less the extents, and a few letters of a hash."""
+    """Return a short name of a family: channels and taps, and a few digits of a hash."""
     kept = (str(family.in_channels), str(family.out_channels), _join(family.kernel))
     kind = "conv" if family.op == "convolution" else "backprop"
     return "_".join(["any", f"{kind}{family.rank}d", *kept, digest(format_family(family))])
 
 
 def tensor_name(tensor: str) -> str:
-    """Return the name of a model's tensor as an identifier: ``/model.0/conv/Conv`` is ``model_0_conv_Conv``."""
+    """Return an identifier for a model's tensor: ``model_0_conv_Conv`` for ``/model.0/conv/Conv``."""
     name = re.sub(r"[^A-Za-z0-9]+", "_", tensor, flags=re.ASCII).strip("_") or "tensor"
     return name if len(name) <= _LONGEST_TENSOR else f"{name[:_LONGEST_TENSOR].rstrip('_')}_{digest(tensor)}"
 
 
 def digest(text: str) -> str:
-    """Return some letters and digits that stand for a text."""
+    """Return eight hexadecimal digits of a text's SHA-256."""
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
@@ -93,5 +93,5 @@ def _join(values: tuple[int, ...]) -> str:
 
 
 def _sizes(values: tuple[int, ...]) -> str:
-    """Return the number that all axes share, or a number for each axis."""
+    """Return the number that all axes share, else the number of each axis."""
     return str(values[0]) if len(set(values)) == 1 else _join(values)

@@ -27,12 +27,13 @@ from .names import check_name, library_name
 from .network_part import LACKING, NATIVE, SHARED, NetworkPart
 from .packaging import network_packaging
 from .plan import packaging_of
+from .sources import target_tables
 
 Examples = Sequence[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]]
 _POOL = ("pool", "processors")
 # Functions that the header declares.
 _PUBLIC = ("open", "close", "run", "run_with", "supported", "error_string", "error_text", "inputs", "outputs")
-# The same of extents that calls give.
+# Additional functions of a network with free extents.
 _FREE = ("extents", "output_extents", "workspace_bytes")
 
 
@@ -56,14 +57,14 @@ def export_network(
     isa
         The instruction set that it is for.
     model
-        What it was made of, for people.
+        Name of the model, for the header's comment and `export.json`.
     path
-        The folder to make. Missing parents are made.
+        The folder to create, with missing parents.
     name
-        What the library, and all that it defines, is called; None: as the folder.
+        The library's name and the prefix of its symbols; None: the folder's name.
     examples
-        Arrays of the inputs, and another library's outputs for them, which the test compares: one of them, or one of each size where
-        extents are free; none: there is no test.
+        Input arrays with another library's outputs, for the test: one pair, or one for each size where extents are free; empty: no
+        test is written.
     error
         Relative L2 error that the test allows.
 
@@ -75,7 +76,7 @@ def export_network(
     Raises
     ------
     InputError
-        If `name` is no identifier of C, or a header of the system's is called so; if `path` is no path.
+        If `name` is no identifier of C, or the name of a system header; if `path` is no path.
     BundleError
         If something else is at `path`.
     ToolchainError
@@ -89,7 +90,7 @@ def export_network(
 
 
 def check_export(path: Path, name: str | None, isa: Isa) -> str:
-    """Return the library's name, before minutes are spent; parameters and errors are those of :func:`export_network`."""
+    """Check an export before the network is compiled; return the library's name. Parameters and errors as for :func:`export_network`."""
     check_folder(path)
     name = library_name(path.name) if name is None else check_name(name)
     check_tools(isa)
@@ -120,7 +121,7 @@ def _write(part: NetworkPart, isa: Isa, model: str, name: str, examples: Example
 
 
 def _numbers(part: NetworkPart, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> bytes:
-    """Return an example as the test reads it: the free extents, the inputs and the outputs."""
+    """Return an example in the format of `smoke.bin`: the free extents, the inputs, the outputs."""
     free = FreeExtents(part.description, tensors_of(part.description, "inputs"))
     taken = free.of([each.shape for each in inputs])
     extents = np.array([size * each.multiple for size, each in zip(taken, free.extents, strict=True)], np.int64)
@@ -128,19 +129,16 @@ def _numbers(part: NetworkPart, inputs: Sequence[np.ndarray], outputs: Sequence[
 
 
 def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> None:
-    """Write the archive and the shared library, of one object that defines the header's names alone."""
+    """Write the archive and the shared library, both from one object whose only global symbols are the header's."""
     how = packaging_of(isa)
-    sources = [
-        NATIVE / "api.c",
-        *SHARED,
-        RUNTIME / "tvmconv-runtime.h",
-    ]
     services = service_files(isa, _POOL)
-    sources += services
+    headers = (RUNTIME / each for each in ("tvmconv-runtime.h", "tvmconv-detect.h"))
+    sources = [NATIVE / "api.c", *SHARED, *headers, *services]
     for source in sources:
         (work / source.name).write_text(_fill_name(source.read_text(), name))
     (work / "tables.c").write_text(network_header.tables(part, name))
-    (work / "tvmconv-targets.h").write_text(network_header.targets(part, isa))
+    target = {part.description["target"]: part.description["features"]}
+    (work / "tvmconv-targets.h").write_text(target_tables(isa, target))
     (work / "network.o").write_bytes(part.object)
     part.write_weights(work / "weights.bin")
     (work / "weights.s").write_text(how.weights.format(bytes=part.weight_bytes))
@@ -155,7 +153,7 @@ def _build(part: NetworkPart, isa: Isa, name: str, work: Path, folder: Path) -> 
     public = {f"{name}_{each}" for each in (*_PUBLIC, *(_FREE if network_header.extents_in(part) else ()))}
     select_symbols("all.o", f"{name}.o", sorted(public), work, isa, stripped="--strip-unneeded")
     write_archive(name, [f"{name}.o"], work, folder, isa)
-    # Threads of the pool wait in its code.
+    # Workers of the pool wait in the library's code, so it must not be unloaded (`Packaged.staying`).
     flags = (*how.thread_flags, *how.staying, "-lm")
     if how.shared:
         link_shared(name, [f"{name}.o"], public.__contains__, flags, work, folder, isa)

@@ -1,4 +1,4 @@
-"""The header of a network's library, and the tables that go with it."""
+"""The C header of a network's library, and its tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from math import prod
 
 from ..family import Extent
-from ..isa import Isa
 from ..runtime.networks.extents import FreeExtents
 from ..runtime.networks.tensors import tensors_of
 from ..version import __version__
@@ -39,11 +38,11 @@ enum {
 const char *NAME_error_string(int status);
 const char *NAME_error_text(void); /* of this thread's last call that failed */
 
-/* 1 if this CPU runs the network, else 0. */
+/* Returns 1 if this CPU runs the network, else 0. */
 int NAME_supported(void);
 
-/* The arrays that a call reads and writes: contiguous, aligned to their elements, best to NAME_ALIGNMENT bytes, without which they
- * are copied. Outputs do not overlap inputs. */
+/* Inputs and outputs: contiguous arrays, aligned to their elements, best to NAME_ALIGNMENT bytes; others are copied. Outputs must
+ * not overlap inputs. */
 #define NAME_ALIGNMENT 64
 enum { NAME_INPUTS = INPUT_COUNT, NAME_OUTPUTS = OUTPUT_COUNT@AXES@ };
 typedef struct NAME_tensor {
@@ -54,25 +53,25 @@ typedef struct NAME_tensor {
 extern const NAME_tensor NAME_inputs[], NAME_outputs[];
 ENDS
 @EXTENTS@
-/* A network has the memory of its calls: as many arenas as calls run at a time, each of @ARENA@.
+/* A network owns an arena for each call that runs at the same time, of @ARENA@.
  * Its weights, WEIGHTS bytes, are in the library. */
 typedef struct NAME_network NAME_network;
 int NAME_open(NAME_network **network);
 void NAME_close(NAME_network *network); /* when no call of it runs */
 @MEASURES@
-/* Computes outputs of inputs, in the order of the tables, by the library's own threads: as many as this process may use processors.
- * Calls of one network may come from several threads. */
+/* Computes outputs from inputs, in the order of the tables, by the library's own threads: one for each processor that the process
+ * may use. Calls of one network may come from several threads. */
 int NAME_run(NAME_network *network, @GIVEN@const void *const *inputs, void *const *outputs);
 
 /* Runs task(argument, index) once for each index from 0 to count - 1, at the same time or not, in any threads, and returns 0 when
  * all have returned; another number if it cannot. Tasks need STACK KiB of stack. */
 typedef int (*NAME_parallel_for)(void *context, int count, void (*task)(void *argument, int index), void *argument);
 
-/* How one call is to be made. Zeros: as NAME_run does. */
+/* Options of one call. Zeros: as NAME_run. */
 typedef struct NAME_call {
   NAME_parallel_for parallel_for; /* NULL: the library's threads */
   void *context;
-  int threads; /* tasks at a time; 0, without parallel_for: as many as this process may use processors */
+  int threads; /* tasks at a time; 0, without parallel_for: one for each processor that the process may use */
 @WORKSPACE@} NAME_call;
 int NAME_run_with(NAME_network *network, const NAME_call *call, @GIVEN@const void *const *inputs, void *const *outputs);
 
@@ -82,7 +81,7 @@ int NAME_run_with(NAME_network *network, const NAME_call *call, @GIVEN@const voi
 
 #endif
 """
-# Parts of it for a network of which all extents are fixed.
+# Parts of the header for a network whose extents are all fixed.
 _FIXED = {
     "COMMA": " ",
     "ERRORS": "",
@@ -94,7 +93,7 @@ _FIXED = {
     "GIVEN": "",
     "WORKSPACE": "",
 }
-# The same for one with extents that calls give.
+# The same for a network with free extents.
 _FREE = {
     "COMMA": ",",
     "ERRORS": """\
@@ -162,21 +161,23 @@ def header(part: NetworkPart, name: str, model: str) -> str:
 
 
 def extents_in(part: NetworkPart) -> list[Extent]:
-    """Return the extents that calls give; none: all are fixed."""
+    """Return the free extents; empty: all are fixed."""
     return FreeExtents(part.description, tensors_of(part.description, "inputs")).extents
 
 
 def _positions(prefix: str, names: Sequence[str], described: Sequence[str]) -> list[str]:
-    """Return macros of the positions of tensors by their names."""
+    """Return the definitions of macros that give the positions of tensors by name."""
     taken: list[str] = []
     for number, each in enumerate(names):
         macro = f"{prefix}_{tensor_name(each)}"
-        taken.append(f"{macro}_{number}" if macro in taken else macro)
+        while macro in taken:
+            macro += f"_{number}"
+        taken.append(macro)
     return [f"#define {each} {at} /* {text} */" for at, (each, text) in enumerate(zip(taken, described, strict=True))]
 
 
 def shape_text(shape: Sequence[int | str], divided: Sequence[Extent]) -> str:
-    """Return a shape as comments have it: numbers, and names or formulas of extents that calls give, `divided` by their multiples."""
+    """Return a shape for comments: numbers, and names or formulas of free extents, those `divided` by their multiples."""
     text = f"[{', '.join(map(str, shape))}]"
     for each in divided:
         if each.multiple > 1:
@@ -189,12 +190,12 @@ def _comment(text: str) -> str:
 
 
 def multiple_text(extent: Extent) -> str:
-    """Return a comment's text on an extent's multiple, if it has one."""
+    """Return the part of a comment that names an extent's multiple; empty if that is 1."""
     return f", a multiple of {extent.multiple}" if extent.multiple > 1 else ""
 
 
 def tables(part: NetworkPart, name: str) -> str:
-    """Return ``tables.c``: the inputs, the outputs, and the extents that calls give."""
+    """Return ``tables.c``: the inputs, the outputs and the free extents."""
     lines = [f'#include "{name}.h"']
     extents = extents_in(part)
     places = {each.name: -1 - at for at, each in enumerate(extents)}
@@ -213,18 +214,3 @@ def tables(part: NetworkPart, name: str) -> str:
         rows = [f"{{{quote(each.name)}, {each.low}, {each.high}, {each.multiple}}}" for each in extents]
         lines.append(f"const {name}_extent {name}_extents[] = {{\n    {join_rows(rows)}}};")
     return "\n".join((*lines, ""))
-
-
-def targets(part: NetworkPart, isa: Isa) -> str:
-    """Return ``tvmconv-targets.h``, which follows ``struct feature``: the features of the target."""
-    features = isa.c_rows(part.description["features"])
-    rows = join_rows(features or ["{0}"])
-    return f"""\
-static const struct feature features[] = {{
-    {rows}}};
-static const struct {{
-  const struct feature *features;
-  int count;
-}} targets[] = {{{{features, {len(features)}}}}};
-enum {{ TARGETS = 1 }};
-"""

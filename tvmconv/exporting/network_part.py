@@ -1,4 +1,4 @@
-"""A network for inclusion in another library: one object, and the sections appended to the library."""
+"""A compiled network as an object to be linked into another library, with its weights and its description."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from typing import Any
 import numpy as np
 
 NATIVE = Path(__file__).parent / "network"
-# Prefix of the object's functions: open, close, measure and call a network with some threads; on x86, ask for AMX's tiles.
+# Prefix of the object's functions: open, close, measure a network, and call it with a number of threads; on x86, permission for AMX's tiles.
 PREFIX = "__tvm_ffi_tvmconv_network"
 ENTRIES = (*(f"{PREFIX}_{name}" for name in ("open", "close", "measure", "with_threads")), "tvmconv_allow_tiles")
-# Headers that it lacks: loops, which the host has, and errors.
+# Declarations of the loops that the object lacks; C files that define the errors and OpenMP's loops; all of these with headers.
 PARALLEL = NATIVE.parents[1] / "lowering" / "native" / "parallel.h"
-LACKING = ("raised.c", "without_openmp.c")
-SHARED = (*(NATIVE / each for each in (*LACKING, "tvmconv-raised.h", "tvmconv-extents.h")), PARALLEL)
+LACKING = ("raised.c", "no_openmp.c")
+SHARED = (
+    *(NATIVE / each for each in ("raised.c", "tvmconv-raised.h", "tvmconv-extents.h")),
+    PARALLEL.with_name("no_openmp.c"),
+    PARALLEL,
+)
 
 
 @dataclass(frozen=True)
@@ -26,18 +30,18 @@ class NetworkPart:
     Attributes
     ----------
     object
-        A relocatable object, which defines `ENTRIES`, and lacks threads and errors: `tvmconv_parallel_for`,
+        A relocatable object that defines `ENTRIES`. Threads and errors are undefined in it: `tvmconv_parallel_for`,
         `tvmconv_parallel_for_openmp`, `tvmconv_by_team` and `tvmconv_threads` of ``parallel.h``, and tvm-ffi's functions of
-        raised errors. On a platform without such parts (`Platform.has_parts`), a library that lacks nothing.
+        raised errors. On a platform without such objects (`Platform.has_parts`), a complete library.
     weights
-        Arrays, each with its offset: appended to the library's file (`tvmconv.runtime.networks.file.append`), or the array
-        ``tvmconv_network_weights`` in the program.
+        Arrays with their offsets, to be appended to the library's file (`tvmconv.runtime.networks.file.append`), or linked as the
+        array ``tvmconv_network_weights``.
     description
-        What a network's library says of itself, with ``"inputs"`` and ``"outputs"``.
+        The description at the end of a network's library, with ``"inputs"`` and ``"outputs"``.
     identity
-        What the end of the library's file has, too.
+        The identity at the end of the library's file.
     threaded
-        The same library with threads, where the platform has both (`Platform.threaded`).
+        The same network linked with threads, where the platform has both (`Platform.threaded`).
     """
 
     object: bytes

@@ -1,4 +1,4 @@
-"""Write files by which build systems find an exported library: CMake's, pkg-config's; and the build of its test."""
+"""Files by which CMake and pkg-config find an exported library, and the CMake project of its test."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _TEST = "CMakeLists.txt"
 
 
 def packaging(plan: Plan, options: ArchiveOptions) -> dict[str, str]:
-    """Return the files by their names."""
+    """Return the texts of a bundle's files by name."""
     how = packaging_of(plan.isa)
     threads = {"none": ("", "", ""), "openmp": ("", "gomp", "-lgomp")}
     find, libraries, link = threads.get(
@@ -79,7 +79,7 @@ def packaging(plan: Plan, options: ArchiveOptions) -> dict[str, str]:
 
 
 def network_packaging(name: str, isa: Isa, tested: bool) -> dict[str, str]:
-    """Return the files of a network's library by their names; `tested`: with those of its test."""
+    """Return the texts of a network's files by name; `tested`: with the CMake project of its test."""
     how = packaging_of(isa)
     parts = {
         "@FIND@": how.cmake_finds,

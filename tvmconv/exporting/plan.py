@@ -19,14 +19,14 @@ from ..signature import parse_signature
 from ..version import __version__
 from .names import digest, family_name, kernel_name
 
-# Endings of the functions' names, for each kernel.
+# Suffixes of a kernel's name in functions and macros.
 KERNEL_ENDINGS = (
     *("", "_with", "_pack", "_packed", "_packed_with"),
     *("_packed_bytes", "_workspace_bytes", "_packed_workspace_bytes", "_PACKED_BYTES"),
     *(f"_{each}_ELEMENTS" for each in ("DATA", "FILTER", "BIAS", "SCALE", "SLOPE", "RESIDUAL", "OUTPUT")),
 )
 FAMILY_ENDINGS = (*KERNEL_ENDINGS, "_output_extents")
-# Names in each library. Those of its own functions begin with `rt_`.
+# Names that every library defines. Internal ones begin with `rt_`.
 COMMON = (
     *("OK", "error_string", "supported", "set_parallel_for", "set_allocator", "parallel_for", "call", "f16", "bf16"),
     *("array", "kernel", "find", "kernels", "kernel_count", "ALIGNMENT", "H", "DATA", "DLL"),
@@ -50,13 +50,13 @@ class Function:
     Attributes
     ----------
     name
-        Without the library's.
+        Its name without the library's prefix.
     signature, problem
-        What it computes; of a family, one of its problems.
+        The problem that it computes; for a family, one of its problems.
     variants
         The best first.
     family
-        None: it computes the problem alone.
+        The family that it computes; None: the problem alone.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Plan:
-    """Content of an exported library: kernels for CPUs of one instruction set; variants name `targets` by their numbers."""
+    """Content of an exported library: kernels for CPUs of one instruction set; variants refer to `targets` by number."""
 
     name: str
     bundle: Bundle
@@ -84,25 +84,25 @@ class Plan:
 
 
 def packed_bytes(problem: Problem, entry: Entry) -> int:
-    """Return the bytes of a filter as a kernel takes it packed."""
+    """Return the bytes of a kernel's packed filter."""
     plain = problem.filter_bytes
     return plain if entry.packed_filter is None else int(entry.packed_filter["bytes"])
 
 
 def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None) -> Plan:
-    """Return the content of the library `name` of a bundle.
+    """Return the plan of the library `name` with a bundle's kernels.
 
     Parameters
     ----------
     targets
-        Targets of the bundle whose kernels are wanted; None: all that are CPUs.
+        Targets of the bundle to include; None: all CPU targets.
 
     Raises
     ------
     BundleError
-        If the bundle has no kernel for CPUs, or a library of it is damaged or has no object to link from.
+        If the bundle has no kernel for CPUs, or one of its libraries is damaged or has no object to link.
     TargetError
-        If it has nothing for one of `targets`, or that is no CPU; if they are of several instruction sets.
+        If it has no kernel for one of `targets`, or that is no CPU; if they are of several instruction sets.
     """
     chosen = _targets(bundle, targets)
     isa = _isa_of(bundle, chosen)
@@ -126,13 +126,13 @@ def plan(bundle: Bundle, name: str, targets: Sequence[str] | None = None) -> Pla
 
 
 def empty_plan(name: str) -> Plan:
-    """Return the plan of a library `name` that has nothing, for this machine's instruction set."""
+    """Return the plan of a library `name` without kernels, for this machine's instruction set."""
     bundle = Bundle(Path(name), __version__, "", None, {}, ())
     return Plan(name, bundle, (), native() or ISAS[0], ())
 
 
 def with_targets(plan: Plan, features: Mapping[str, tuple[str, ...]]) -> Plan:
-    """Return a plan with more targets, each with its CPU features, for code of the library beside its kernels.
+    """Return a plan with more targets, by their CPU features, for networks in the library.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def with_targets(plan: Plan, features: Mapping[str, tuple[str, ...]]) -> Plan:
 
 
 def packaging_of(isa: Isa) -> Packaged:
-    """Return how libraries for C are made for an instruction set; TargetError if its platform has none."""
+    """Return the facts about an instruction set's libraries for C; raise TargetError if its platform has none."""
     found = isa.platform.packaged
     if found is None:
         raise TargetError(f"libraries for C are not supported for {isa.name}")
@@ -156,7 +156,7 @@ def packaging_of(isa: Isa) -> Packaged:
 
 
 def _targets(bundle: Bundle, wanted: Sequence[str] | None) -> list[str]:
-    """Return the names of the targets, in the manifest's order."""
+    """Return the names of the chosen targets, in the manifest's order."""
     there = {entry.target for entry in bundle.all_entries}
     cpus = [name for name, each in bundle.targets.items() if name in there and BACKENDS[each.kind].in_c]
     others = sorted(there - set(cpus))
@@ -178,8 +178,8 @@ def _targets(bundle: Bundle, wanted: Sequence[str] | None) -> list[str]:
 
 
 def _isa_of(bundle: Bundle, targets: Sequence[str]) -> Isa:
-    """Return the targets' instruction set; C code must be able to test all their features."""
-    # A target that does not tell is for CPUs like the one that built it.
+    """Return the targets' instruction set; raise TargetError if there are several, or C code cannot detect a feature."""
+    # A target without features is for CPUs like the one that built it.
     of = {name: isa_of(bundle.targets[name].features) or native() or ISAS[0] for name in targets}
     first = of[targets[0]]
     if any(isa is not first for isa in of.values()):
@@ -194,7 +194,7 @@ def _isa_of(bundle: Bundle, targets: Sequence[str]) -> Isa:
 
 
 def _with_unique_names(plan: Plan) -> Plan:
-    """Return the plan with unique names of functions: names that clash get a hash of the problem."""
+    """Return the plan with unique function names: on a clash, a hash of the signature is appended."""
     taken = set(COMMON)
 
     def unique(name: str, endings: Iterable[str], what: str) -> str:

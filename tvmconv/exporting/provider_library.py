@@ -31,14 +31,14 @@ from .plan import Plan, empty_plan, plan, with_targets
 from .provider_sources import defines, is_served, network_symbols, tables_source
 
 PROVIDER = Path(__file__).parent / "provider"
-# Name of the archive in it: its symbols are hidden, so that any number of providers fit into a process.
+# Name of the archive in a provider. Its symbols are hidden: a process may load any number of providers.
 _NAME = "provider"
 _EXPORTS = (
     "{ global: CreateEpFactories; ReleaseEpFactory; tvmconv_provider_graphs; tvmconv_provider_refusal; local: *; };\n"
 )
-# The plan whose archive was made last, and that: an export links it for the race, and again.
+# The last plan and its archive: an export links it first for the race, then for the result.
 _linked: list[tuple[Plan, bytes]] = []
-# Sources that differ from provider to provider.
+# Sources that are compiled for each provider anew.
 _OWN = ("tables.c", "provider.c")
 
 
@@ -55,17 +55,17 @@ def export_provider(
     Parameters
     ----------
     bundle
-        The bundle's folder; None: there are no kernels. A library without networks, too, computes nothing, and tells what graphs
-        are (`tvmconv.onnxruntime.racing.graph_of`).
+        The bundle's folder; None: no kernels. A library without kernels and networks computes nothing; it identifies graphs
+        (`tvmconv.onnxruntime.racing.graph_of`).
     path
-        The library to write, which replaces a file that is there.
+        The library to write; an existing file is replaced.
     targets
-        Those of the bundle's to take, of one instruction set; None: all that are CPUs.
+        Targets of the bundle to include, of one instruction set; None: all CPU targets.
     decisions
-        What was measured to be the fastest to claim of graphs, by their hashes: ``"nothing"`` or ``"convolutions"``, which are
-        claimed of others.
+        By the hash of a graph, what was measured to be the fastest to claim of it: ``"nothing"`` or ``"convolutions"``, the
+        default for other graphs.
     networks
-        What models are computed by as wholes, by the identities of their graphs: one for each target.
+        Networks that compute whole graphs or parts, by the identity of their graph: one for each target.
 
     Returns
     -------
@@ -75,11 +75,11 @@ def export_provider(
     Raises
     ------
     InputError
-        If `path` is no path of a file.
+        If `path` is no path for a file.
     BundleError
         If there is no bundle, it is damaged, or has no kernel in ONNX's layouts for CPUs.
     TargetError
-        If the bundle has nothing for one of `targets`, or they are of several instruction sets, or of another system than Linux.
+        If the bundle has no kernel for one of `targets`, or they are of several instruction sets, or not for Linux.
     ToolchainError
         If the C compiler or binutils are missing, or fail.
     """
@@ -113,7 +113,7 @@ def export_provider(
 
 
 def _fitness(part: NetworkPart) -> int:
-    """Return the sort key of networks for one graph: those whose CPUs have the most features come first."""
+    """Return the sort key of networks for one graph: those that use the most CPU features come first."""
     return -len(part.description["features"])
 
 
@@ -131,7 +131,7 @@ def _plan(bundle: str | os.PathLike[str] | None, targets: Sequence[str] | None) 
 
 
 def _network_object(plan: Plan, part: NetworkPart, number: int, work: Path) -> str:
-    """Write a network's object into the folder `work`, its functions by names that no other has; return its name."""
+    """Write a network's object, with unique names of its functions, into the folder `work`; return its file name."""
     name = f"network{number}.o"
     (work / name).write_bytes(part.object)
     renamed = (f"--redefine-sym={old}={new}" for old, new in network_symbols(number).items())
@@ -140,7 +140,7 @@ def _network_object(plan: Plan, part: NetworkPart, number: int, work: Path) -> s
 
 
 def _link(plan: Plan, work: Path, objects: Sequence[str]) -> None:
-    """Write ``provider.so`` into the folder `work`, which has the tables, of kernels and these objects."""
+    """Link ``provider.so`` in the folder `work`, which has ``tables.c``, from the kernels' archive and `objects`."""
     _write_sources(plan, work)
     _write_archive(plan, work)
     (work / "provider.map").write_text(_EXPORTS)
@@ -173,13 +173,13 @@ def _flags(isa: Isa) -> tuple[str, ...]:
 
 
 def prepare_provider(isa: Isa) -> Thread:
-    """Compile the common objects of all providers for an instruction set, in a thread."""
+    """Compile the objects common to all providers for an instruction set, in a thread."""
     return compile_beside(lambda: _compile(isa))
 
 
 @cache
 def _compile(isa: Isa) -> Mapping[str, bytes]:
-    """Return the objects that all providers for an instruction set have, by name: an export makes several."""
+    """Return the objects common to all providers for an instruction set, by name: an export links several providers."""
     plan = replace(empty_plan(_NAME), isa=isa)
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
         work = Path(folder)

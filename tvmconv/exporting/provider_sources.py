@@ -1,4 +1,4 @@
-"""The table of a provider's kernels: each one's attributes as numbers, which nodes of onnxruntime's graph are matched with."""
+"""The C tables of a provider: its kernels' problems as numbers, to be matched with nodes of a graph; its decisions and networks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from .network_part import NetworkPart
     from .plan import Plan
 
-# ONNX's numbers of types.
+# Types in ONNX's TensorProto.DataType.
 _TENSOR_TYPES = {
     **{"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9, "float16": 10},
     **{"float64": 11, "uint32": 12, "uint64": 13, "bfloat16": 16},
 }
-# Share of a graph that a provider claims: nothing; each convolution with its epilogue; or all of it, or its largest parts, by
+# Nodes that a provider claims of a graph: none; each convolution with its epilogue; or the whole graph or its largest parts, as
 # compiled networks.
 NETWORK = "network"
 CLAIMS = ("nothing", "convolutions", NETWORK)
@@ -45,11 +45,11 @@ def tables_source(
     Parameters
     ----------
     plan
-        The library's, of problems that `is_served` holds of.
+        The library's plan; `is_served` holds of each of its problems.
     decisions
-        What the provider claims of a graph, one of `CLAIMS`, by the graph's hash.
+        By the hash of a graph, which of `CLAIMS` the provider claims of it.
     networks
-        By the identities of their graphs, each for a target of the plan's; their objects have names of `network_symbols`.
+        Networks by the identity of their graph, each for a target of the plan; their functions have the names of `network_symbols`.
     """
     problems = [_problem(each.problem) for each in plan.functions]
     decided = [f"{{{graph}u, {CLAIMS.index(claims)}}}" for graph, claims in sorted(decisions.items())] or ["{0, 0}"]
@@ -67,7 +67,7 @@ const int NAME_rt_decision_count = {len(decisions)};
 
 
 def network_symbols(number: int) -> dict[str, str]:
-    """Return the names of a network's functions in the library, by those in its object."""
+    """Return the new names of a network's functions, by their names in its object."""
     return {name: f"tvmconv_network{number}{name.removeprefix(PREFIX)}" for name in ENTRIES}
 
 
@@ -100,7 +100,7 @@ def _networks(plan: Plan, networks: Mapping[int, Sequence[NetworkPart]]) -> str:
 
 
 def defines(plan: Plan, version: str) -> tuple[str, ...]:
-    """Return the compiler's flags that define the provider's facts about itself."""
+    """Return the compiler's flags that define the provider's version and targets."""
     return (f"-DTVMCONV_VERSION={quote(version)}", f"-DTVMCONV_TARGETS={quote(', '.join(plan.targets))}")
 
 
@@ -129,5 +129,5 @@ def _step(name: str, numbers: tuple[float, ...]) -> str:
 
 
 def _number(value: float) -> str:
-    """Return an f32 number in C, to the bit."""
+    """Return an f32 number as a C literal with the same bits."""
     return f"{'-' if value < 0 else ''}INFINITY" if abs(value) == inf else f"{float(np.float32(value)).hex()}f"

@@ -1,7 +1,7 @@
-"""The test that goes with an exported library: integers that a program in C draws too, and the answers to them.
+"""The self-test of an exported library, `smoke.c`: expected outputs for integers that the C program draws by the same generator.
 
-Sums of such integers are exact in any order (`tvmconv.fills`), so of most kernels a checksum of all bits is compared. Kernels that
-transform numbers, or approximate a step, may differ between CPUs: of these some outputs are compared by their relative L2 error.
+Sums of such integers are exact in any order (`tvmconv.fills`), so for most kernels a checksum of all bits is compared. Kernels
+with a transform or an approximated step may differ between CPUs: for these, samples are compared by their relative L2 error.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .header import join_rows, quote
 from .plan import Function, Plan
 
 SAMPLES = 16
-# Samples may err more than all outputs together.
+# Factor on the tolerance: the error of a few samples can exceed that of the whole output.
 _MARGIN = 4.0
 _DENSE = 1 << 24
-# Error of steps that are approximated, and then rounded to an integer: a step of 8 bits.
+# Tolerance for approximated steps whose result is rounded to 8 bits: one step of the integer.
 _STEP = 2.0**-7
-# Seeds of the arrays that are drawn, as in native/smoke.c.
+# Seeds of the drawn arrays, as in native/smoke.c.
 _SEEDS = {name: seed for seed, name in enumerate(("data", "filter", "bias", "scale", "slope", "residual"), 1)}
 
 _Bits = npt.NDArray[Any]
@@ -39,7 +39,7 @@ def answers(plan: Plan) -> str:
     """Return ``smoke-answers.h``: each kernel's outputs for the integers that ``smoke.c`` draws."""
     kernels = [_row(each.signature, _kernel_answer(plan, each)) for each in plan.functions]
     return f"""\
-/* What {plan.name} gives for the integers that smoke.c draws, as tvmconv computed it when it wrote this. */
+/* Outputs of {plan.name} for the integers that smoke.c draws, computed by tvmconv at export. */
 enum {{ SAMPLES = {SAMPLES}, ADDED_RANGE = {ADDED_RANGE}, FACTORS = {len(FACTORS)} }};
 static const float factors[] = {{{", ".join(f"{each!r}f" for each in FACTORS)}}};
 struct answer {{
@@ -62,7 +62,7 @@ def program(plan: Plan) -> str:
 
 
 def draw(problem: Problem, name: str, shape: tuple[int, ...], dtype: str) -> _Bits:
-    """Return the array of an input: element i is a function of i and the input's name alone."""
+    """Return the array of an input: element i depends only on i, the problem and the input's name."""
     data_range, filter_range, keep = exact_ranges(problem)
     bits = _mix(np.arange(prod(shape), dtype=np.uint64) + (np.uint64(_SEEDS[name]) << np.uint64(40)))
     upper = (bits >> np.uint64(33)).astype(np.int64)
@@ -78,7 +78,7 @@ def draw(problem: Problem, name: str, shape: tuple[int, ...], dtype: str) -> _Bi
 
 
 def _middles(problem: Problem) -> dict[str, int]:
-    """Return about which numbers data and filter are drawn: zero points, as near as their types' ends let them be."""
+    """Return the centres of the ranges of data and filter: their zero points, clamped so that the ranges fit the types."""
     data_range, filter_range, _ = exact_ranges(problem)
 
     def middle(dtype: str, zero: int, largest: int) -> int:
@@ -96,7 +96,7 @@ def _dense(keep: float) -> int:
 
 
 def _mix(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return splitmix64's output function of each number."""
+    """Apply splitmix64's output function to each number."""
     with np.errstate(over="ignore"):
         bits = (bits + np.uint64(0x9E3779B97F4A7C15)) & np.uint64(0xFFFFFFFFFFFFFFFF)
         bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -105,7 +105,7 @@ def _mix(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def _checksum(output: _Bits) -> int:
-    """Return a checksum of an output's bits, in which both zeros are one."""
+    """Return a checksum of an output's bits; -0 counts as +0."""
     flat = (output.ravel() + output.dtype.type(0)).view(f"u{output.itemsize}").astype(np.uint64)
     places = np.arange(flat.size, dtype=np.uint64) << np.uint64(32)
     with np.errstate(over="ignore"):
@@ -115,7 +115,7 @@ def _checksum(output: _Bits) -> int:
 def _kernel_answer(plan: Plan, function: Function) -> tuple[object, ...]:
     problem = function.problem
     arrays = {name: draw(problem, name, shape, dtype) for name, (shape, dtype) in problem.operands.items()}
-    # The best variant that runs here, itself or under an emulator.
+    # The best variant that runs here, natively or under an emulator.
     found = next(filter(None, (kernel_here(plan.bundle, each.entry) for each in function.variants)), None)
     if found is None:
         output = reference.compute(problem, **arrays).astype(numpy_dtype(problem.types.output))

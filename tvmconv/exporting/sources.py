@@ -1,4 +1,4 @@
-"""The C sources of an exported library: a file for each kernel, and the tables."""
+"""The C sources of an exported library: one file for each kernel, and the tables."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DTYPE_BYTES, ROWS
+from ..isa import Isa
 from ..runtime.arrays import KERNEL_TYPES
 from ..runtime.kernel_object import Workspace
 from ..runtime.packed import PACK_SYMBOL, PACKED_SYMBOL
 from .header import join_rows, parameters
 from .plan import Function, FunctionVariant, Plan
 
-# DLPack's codes of the kinds of NumPy's types; bf16 travels as bits.
+# DLPack's type codes by NumPy's kinds; bf16 is passed as its bits.
 _CODES = {"i": 0, "u": 1, "f": 2}
 PLAIN = "tvmconv_kernel"
-# Pointers by which the kernels' objects call the run time.
+# Pointers through which the kernels' objects call the run time.
 SLOTS = """\
 int (*__TVMBackendParallelLaunch)(int (*)(int, void *, void *), void *, int) = NAME_rt_launch;
 int (*__TVMBackendParallelBarrier)(int, void *) = NAME_rt_barrier;
@@ -28,12 +29,12 @@ int (*__TVMBackendFreeWorkspace)(int, int, void *) = NAME_rt_release;
 
 
 def object_symbols(number: int) -> dict[str, str]:
-    """Return the names of a kernel's entry points in the archive, by those in its object."""
+    """Return the new names of a variant's entry points in the archive, by their names in its object."""
     return {f"__tvm_ffi_{name}": f"variant{number}_{name}" for name in (PLAIN, PACK_SYMBOL, PACKED_SYMBOL)}
 
 
 def kernel_source(function: Function) -> str:
-    """Return the C file of a kernel, which is linked with the objects of its variants."""
+    """Return the C file of a kernel; it is linked with the objects of its variants."""
     problem, name = function.problem, f"NAME_{function.name}"
     operands = problem.arrays
     arrays = [
@@ -74,7 +75,7 @@ const NAME_kernel NAME_rt_entry_{function.name} = {{
 
 
 def public_functions(function: Function) -> str:
-    """Return the definitions of the public functions, for a file that defines `KERNEL`, and `family` for a family."""
+    """Return the definitions of the public functions, for a file that defines `KERNEL`, and for a family `family`."""
     problem, name, names = function.problem, f"NAME_{function.name}", list(function.problem.operands)
     takes, gives, run = "", "", "run(KERNEL, {entry}, call, arrays)"
     if function.family is not None:
@@ -99,7 +100,7 @@ size_t {name}_packed_bytes(void) {{ return NAME_rt_packed_bytes(KERNEL); }}
 
 
 def externs_of(variants: Sequence[FunctionVariant]) -> str:
-    """Return the declarations of the functions of variants."""
+    """Return the declarations of the variants' functions."""
     return "\n".join(
         f"extern function variant{number}_{symbol};"
         for number, each in enumerate(variants)
@@ -108,7 +109,7 @@ def externs_of(variants: Sequence[FunctionVariant]) -> str:
 
 
 def argument_rows(operands: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
-    """Return the definition of ``arguments``: arrays of some shapes and types, by their names."""
+    """Return the definition of ``arguments``: shape and type of each operand."""
     shapes = [
         f"static const int64_t {each}_shape[] = {{{', '.join(map(str, shape))}}};"
         for each, (shape, _) in operands.items()
@@ -149,7 +150,7 @@ def _variant(number: int, variant: FunctionVariant) -> str:
     """Return the initializer of a ``struct variant``."""
     layout, sizes = variant.entry.packed_filter, variant.object.workspaces
     name = f"variant{number}_"
-    # A kernel that has another for prepacked filters has all three; one that reads its filter in place has one.
+    # A kernel with a packed layout has three functions; one that reads its filter in place has one.
     functions = [f"{name}{PLAIN}", *(f"{name}{each}" if layout else "NULL" for each in (PACK_SYMBOL, PACKED_SYMBOL))]
     none = Workspace(0, 0)
     workspaces = [sizes.get(each, none) for each in (PLAIN, PACK_SYMBOL, PACKED_SYMBOL)]
@@ -182,14 +183,25 @@ const NAME_kernel *NAME_find(const char *signature) {{
 
 
 def targets_header(plan: Plan) -> str:
-    """Return ``tvmconv-targets.h``, which follows ``struct feature``: the features of each target, and the sets of targets that kernels have variants for."""
-    features, rows = [], []
-    for number, name in enumerate(plan.targets):
-        needed = plan.isa.c_rows(plan.bundle.targets[name].features)
-        features.append(f"static const struct feature features{number}[] = {{ /* {name} */\n    {join_rows(needed)}}};")
-        rows.append(f"{{features{number}, {len(needed)}}}")
+    """Return an archive's ``tvmconv-targets.h``: its targets, and the sets of targets that its kernels have variants for."""
+    tables = target_tables(plan.isa, {name: plan.bundle.targets[name].features for name in plan.targets})
     variants = [*(each.variants for each in plan.functions), *(each.variants for each in plan.families)]
     covers = sorted({sum(1 << each.target for each in some) for some in variants})
+    return f"""\
+{tables}\
+const uint32_t NAME_rt_covers[] = {{{", ".join(f"{each:#x}" for each in covers)}}};
+const int NAME_rt_covers_count = {len(covers)};
+"""
+
+
+def target_tables(isa: Isa, targets: Mapping[str, Sequence[str]]) -> str:
+    """Return the C tables of targets, by name, with their CPU features, as ``tvmconv-detect.h`` reads them."""
+    features, rows = [], []
+    for number, (name, names) in enumerate(targets.items()):
+        needed = isa.c_rows(names)
+        found = join_rows(needed or ["{0}"])
+        features.append(f"static const struct feature features{number}[] = {{ /* {name} */\n    {found}}};")
+        rows.append(f"{{features{number}, {len(needed)}}}")
     return f"""\
 {chr(10).join(features)}
 static const struct {{
@@ -198,6 +210,4 @@ static const struct {{
 }} targets[] = {{
     {join_rows(rows)}}};
 enum {{ TARGETS = {len(rows)} }};
-const uint32_t NAME_rt_covers[] = {{{", ".join(f"{each:#x}" for each in covers)}}};
-const int NAME_rt_covers_count = {len(covers)};
 """

@@ -17,7 +17,7 @@ from .exporter import DESCRIPTION, check_folder, replacing
 from .network_part import NetworkPart
 
 _FILES = Path(__file__).with_name("web")
-# Addresses have 32 bits; some memory is the allocator's.
+# Limit of 32-bit addresses, less some memory for the allocator.
 MOST_BYTES = 2**32 - 2**26
 _MODULES = "/* MODULES */ []"
 
@@ -30,11 +30,11 @@ def export_web(parts: Mapping[str, NetworkPart], model: str, path: str | os.Path
     Parameters
     ----------
     parts
-        By the names of targets, the best first, modules of the same network, as :func:`tvmconv.network.compile.export_parts` returns them.
+        Modules of one network by the names of their targets, the best first, as :func:`tvmconv.network.compile.export_parts` returns them.
     model
-        What it was made of, for people.
+        Name of the model, for the page and the descriptions.
     path
-        The folder to make. Missing parents are made.
+        The folder to create, with missing parents.
 
     Returns
     -------
@@ -48,7 +48,7 @@ def export_web(parts: Mapping[str, NetworkPart], model: str, path: str | os.Path
     BundleError
         If something else is at `path`.
     SourceError
-        If the network takes more memory than 32-bit addresses reach.
+        If the network needs more memory than 32-bit addresses reach.
     """
     path = check_web(path)
     first = next(iter(parts.values()))
@@ -62,7 +62,7 @@ def export_web(parts: Mapping[str, NetworkPart], model: str, path: str | os.Path
 
 
 def check_web(path: str | os.PathLike[str]) -> Path:
-    """Return the folder's path, before minutes are spent; errors are those of :func:`export_web`."""
+    """Check an export's folder before the network is compiled, and return its path; errors as for :func:`export_web`."""
     path = as_path("path", path)
     check_folder(path)
     return path
@@ -81,7 +81,7 @@ def _write(parts: Mapping[str, NetworkPart], model: str, folder: Path) -> None:
                 (folder / name).write_bytes(with_custom_section(library, "tvmconv.description", content))
                 modules.append({"file": name, "features": part.description["features"], "threads": bool(kind)})
     first.write_weights(folder / "model.weights")
-    for source in _FILES.iterdir():
+    for source in filter(Path.is_file, _FILES.iterdir()):  # pip leaves __pycache__ beside serve.py
         (folder / source.name).write_text(
             source.read_text().replace(_MODULES, json.dumps(modules)).replace("MODEL", html.escape(model))
         )

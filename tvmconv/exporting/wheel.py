@@ -1,4 +1,4 @@
-"""Pack a bundle or a network as a wheel: ``pip install`` it beside tvmconv's run-time half, import it, and call its kernels by name.
+"""Pack a bundle or a network as a wheel, which needs only tvmconv's run-time half: import it, and call its kernels by name.
 
 The same input gives the same bytes.
 """
@@ -24,7 +24,7 @@ from ..runtime.networks.file import library_path, read_file
 from ..support.files import write_whole
 from ..version import __version__
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*([-_.]?[A-Za-z0-9]+)*", re.ASCII)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*([-_.][A-Za-z0-9]+)*", re.ASCII)
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?", re.ASCII)
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can have
 _BUNDLE = '''\
@@ -84,25 +84,25 @@ def export_wheel(path: Path | str, folder: Path | str, name: str, version: str =
     path
         The bundle, or the network's file.
     folder
-        Where it goes; made if it is not there.
+        The folder for the wheel; created if missing.
     name, version
-        Of the distribution. The module's is the name with underscores.
+        Name and version of the distribution. The module has its name, with underscores.
 
     Returns
     -------
     Path
-        The wheel, whose name packaging prescribes.
+        The wheel's file.
 
     Raises
     ------
     InputError
-        If `name` or `version` is none, `folder` is a file, or a bundle has code for several instruction sets or another system.
+        If `name` or `version` is invalid, `folder` is a file, or a bundle has code for several instruction sets or another system.
     BundleError
         If there is no bundle or network at `path`, or it is damaged.
     """
     path, folder = as_path("path", path), as_path("folder", folder)
-    if not _NAME.fullmatch(name) or keyword.iskeyword(_normal(name)):
-        raise InputError(f"name is {name!r}; it must be a Python distribution name, such as detector-kernels")
+    if not _NAME.fullmatch(name) or keyword.iskeyword(_normal(name)) or _normal(name) == "tvmconv":
+        raise InputError(f"name is {name!r}; it must be a new Python distribution name, such as detector-kernels")
     if not _VERSION.fullmatch(version):
         raise InputError(f"version is {version!r}; it must be numbers separated by dots, such as 1.0")
     if folder.exists() and not folder.is_dir():
@@ -117,7 +117,7 @@ def export_wheel(path: Path | str, folder: Path | str, name: str, version: str =
     else:
         bundle = read_bundle(path)
         for entry in bundle.all_entries:
-            bundle.library(entry)  # which checks it
+            bundle.library(entry)  # checks its sha256
         features, by = [target.features for target in bundle.targets.values()], bundle.tvmconv
         text = _BUNDLE.format(by=by, names=sorted({entry.signature for entry in bundle.all_entries}))
         files = sorted(each for each in path.rglob("*") if each.is_file())
@@ -135,7 +135,7 @@ def _normal(name: str) -> str:
 
 
 def _machine(path: Path, features: Iterable[Iterable[str]]) -> str:
-    """Return the wheel's platform tag for the machines that all variants are for."""
+    """Return the machine of the wheel's platform tag; raise InputError if the variants are for several, or not for Linux."""
     isas = {isa for each in features if (isa := isa_of(each)) is not None}
     if ports := [isa.name for isa in isas if isa.port is not None]:
         raise InputError(f"{path} is for {ports[0]}, and wheels are supported for Linux only")
@@ -146,7 +146,7 @@ def _machine(path: Path, features: Iterable[Iterable[str]]) -> str:
 
 
 def _archive(info: str, name: str, version: str, tag: str, given: Mapping[str, bytes]) -> bytes:
-    """Return a wheel's bytes: the files, the metadata that packaging demands, and their digests."""
+    """Return a wheel's bytes: the files, METADATA, WHEEL, and RECORD with their digests."""
     metadata = (
         f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         f"Summary: Convolution kernels compiled by tvmconv\nRequires-Dist: tvmconv>={__version__}\n"

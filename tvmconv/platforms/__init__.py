@@ -1,6 +1,6 @@
-"""Systems that libraries are for, a folder each with its `Platform`.
+"""Operating systems of libraries: every folder here is one, with its `Platform`.
 
-Whatever folder is here is one. An instruction set names its own (`Isa.platform`), or a platform its instruction sets (`Platform.ports`).
+An instruction set names its platform (`Isa.platform`), or a platform its instruction sets (`Platform.ports`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Platform`: the facts about an operating system that libraries are built for."""
+"""`Platform`: facts about an operating system, for building libraries."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Threaded:
-    """Second linking of a network, for hosts that give it threads; the first, for all hosts, has one thread.
+    """Second link of a network, for hosts with threads; the first, for all hosts, has one thread.
 
     Attributes
     ----------
     services
-        C files in the place of the platform's.
+        C files that replace the platform's.
     compile_flags, link_flags
-        Flags for these files, and for the library, beside the platform's.
+        Additional flags for these files, and for the library.
     """
 
     services: tuple[str, ...]
@@ -26,30 +26,30 @@ class Threaded:
 
 @dataclass(frozen=True)
 class Port:
-    """An instruction set's facts on a platform, where they differ from those in the instruction set's folder.
+    """An instruction set on a platform: the facts that differ from those in the instruction set's folder.
 
     Attributes
     ----------
     isa
         The name of the instruction set.
     triple
-        LLVM's.
+        LLVM's target triple.
     machine
-        What ``platform.machine()`` is there.
+        The value of ``platform.machine()``.
     default
-        The CPU that the platform's name alone stands for.
+        The CPU of a target that is only the platform's name.
     lacking
-        LLVM's names of features that the platform gives to no program.
+        Features, by LLVM's names, that programs on the platform cannot use.
     cross_compilers
-        C compilers for it on other machines, each with flags that it always needs.
+        Cross compilers for C, each with the flags that it always needs.
     tools
-        What the names of binutils for it begin with.
+        Prefix of the names of its binutils.
     install
-        What gets them on Debian and Ubuntu.
+        Command that installs them on Debian and Ubuntu.
     zig
-        Name by which `zig cc` knows it; empty: that has no C library for it.
+        Its target name for `zig cc`; empty: zig has no C library for it.
     emulators
-        Programs that run its code on other machines.
+        Emulators that run its code on other machines.
     detect
         Module whose ``features`` returns Linux's names of a machine's features; empty: that of the instruction set's folder.
     """
@@ -69,18 +69,18 @@ class Port:
 
 @dataclass(frozen=True)
 class SystemTrial:
-    """A thing that was done on a platform.
+    """A trial of libraries on a platform, for README's table.
 
     Attributes
     ----------
     machine
         The instruction set.
     what
-        The thing, in words; what was not done, too.
+        Description of what was and what was not done.
     command
-        Shell command that does it.
+        Shell command that repeats it.
     date
-        Its day.
+        Day of the trial.
     """
 
     machine: str
@@ -98,33 +98,33 @@ class Packaged:
     c_flags
         The C compiler's flags for their C files.
     weights
-        Assembly of a network's weights, of some ``{bytes}``.
+        Assembly that defines a network's weights, with ``{bytes}`` to fill in.
     shared
-        File of a shared library, of a ``{name}``; empty: there are none.
+        File name of a shared library, with ``{name}``; empty: not supported.
     beside
-        Other files that its linker writes for programs.
+        Other files that the linker writes, for linking programs.
     link_flags
-        Flags that link it, of a ``{name}``.
+        Linker flags of a shared library, with ``{name}``.
     staying
-        Those that keep it in a process in which its threads wait.
+        Linker flags that prevent its unloading, since its threads wait in its code.
     thread_flags
-        Those of a library with threads.
+        Linker flags of a library with threads.
     cmake_finds, cmake_threads, cmake_shared
-        The same for CMake: packages to find, libraries to link, and properties of a shared library.
+        For CMake: find_package commands, libraries to link, and properties of a shared library.
     has_openmp
-        Whether there may be OpenMP's threads.
+        Whether OpenMP's threads are supported.
     imports_data
-        Whether Microsoft's compiler has to be told which data is a shared library's.
+        Whether headers declare a shared library's data as dllimport for Microsoft's compiler.
     publish
-        Makes those symbols of an object file visible which the function wants: a compiler has hidden them.
+        Makes those hidden symbols of an object file visible for which the function returns True.
     services
-        C files of `tvmconv/lowering/native` and of `Platform.native` that they have beside those of all platforms.
+        C files of `tvmconv/lowering/native` and `Platform.native`, in addition to those of all platforms.
     archive
-        File of an archive, of a ``{name}``.
+        File name of an archive, with ``{name}``.
     archive_flags
-        Flags by which ``ar`` makes it.
+        Flags of ``ar`` for it.
     mathematics
-        The library of mathematical functions; empty: they are in the C library.
+        Name of the math library; empty: it is part of the C library.
     """
 
     c_flags: tuple[str, ...]
@@ -147,65 +147,65 @@ class Packaged:
 
 
 def _list_nothing(names: Sequence[str], objects: Sequence[Path]) -> str:
-    """Return no list of exports: whatever is not hidden is visible."""
+    """Return an empty list of exports: all symbols that are not hidden are visible."""
     return ""
 
 
 @dataclass(frozen=True, eq=False)
 class Platform:
-    """A system that libraries are compiled for. There is one object of each, `PLATFORM` of its folder.
+    """An operating system that libraries are compiled for: `PLATFORM` of its folder.
 
     Attributes
     ----------
     name
-        What messages call it.
+        Its name in messages.
     library_suffix
-        Ending of a library's file.
+        Suffix of a library's file name.
     compile_flags
         The C compiler's flags for the C files of libraries.
     link_flags
-        Those that link a library, which has its visible symbols in `exports_file`.
+        The C compiler's flags for linking a library; its visible symbols are listed in `exports_file`.
     exports
-        Returns the text of that from the symbols, whose names may end in ``*``, and the object files that may define them.
+        Returns the text of `exports_file` from symbols, whose names may end in ``*``, and the object files that may define them.
     kept
-        Assembly of a section that is not loaded, with the ``{section}`` of a name, and the content of a ``{file}``; empty: libraries
-        keep nothing.
+        Assembly of a section that is not loaded, with the name ``{section}`` and the content of ``{file}``; empty: libraries have no
+        such section.
     services
-        C files of `tvmconv/lowering/native` and of `native` that every library has: what TVM's code calls, and threads.
+        C files of `tvmconv/lowering/native` and `native` in every library: functions that TVM's code calls, and threads.
     threaded
-        Way to link networks with threads, too; None: all libraries have threads.
+        Second link of networks, with threads; None: all libraries have threads.
     zig_suffix
-        What follows an instruction set's triple in the name by which `zig cc` knows it.
+        Suffix of an instruction set's triple in its target name for `zig cc`.
     native
         Folder of its C files and headers: ``system.h`` has memory, ``host.h`` a lock and the weights of a network, ``threads.h``
-        what threads wait by.
+        threads and their synchronization.
     has_parts
-        Whether a program links a network as an object, without threads and errors; else it is a library that lacks nothing.
+        Whether a network is exported as an object without threads and errors, to be linked; else it is a complete library.
     runner
-        Name of the module that runs its code where this machine does not: `tvmconv.runtime.emulation` imports it.
+        Name of the module with its emulator, which `tvmconv.runtime.emulation` imports.
     packaged
-        Libraries for C; None: there are none.
+        Libraries for C; None: not supported.
     exports_file
-        See `link_flags`.
+        Name of the file with the visible symbols.
     relocatable_flags
-        Those that link objects into one.
+        Flags for linking objects into one object.
     libraries
-        Flags for the system's libraries that every library needs.
+        Linker flags for the system libraries that every library needs.
     supplied
-        The system's libraries, each with its functions in assembly, that its linker is given where the system's own are not to be had.
+        Stub libraries as assembly, by file name, for the linker where the system's own are not available.
     prefix
-        What names of its targets begin with, before a colon and the CPU; its code needs that as if it were a feature of the CPU.
-        Empty: the CPU tells.
+        Prefix of its targets' names, before a colon and the CPU; its code requires it like a CPU feature. Empty: the targets
+        are CPUs without prefix.
     ports
-        Instruction sets that it has, of folders that name another platform.
+        Its instruction sets whose own folder names another platform.
     trials
-        Things that were done on it, for README's table.
+        Trials on it, for README's table.
     prepare
-        Returns an object file of LLVM's as the linker takes it; None: as it is.
+        Returns LLVM's object file as the linker accepts it; None: unchanged.
     select
-        Returns an object file with other names, of which others see those of some patterns alone; None: ``objcopy`` does that.
+        Returns an object file with renamed symbols, of which only those that match patterns are global; None: ``objcopy`` does it.
     imports
-        Returns the list of the imports of object files from tvm-ffi, for ``dlltool``; None: a library needs none.
+        Returns the list of object files' imports from tvm-ffi, for ``dlltool``; None: libraries need none.
     """
 
     name: str
@@ -234,11 +234,11 @@ class Platform:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Names that its code needs as if they were features of a CPU."""
+        """Names that its code requires like CPU features."""
         return (self.prefix,) if self.prefix else ()
 
     def service(self, name: str, folder: Path) -> Path:
-        """Return the C file of a service: its own, else that of a folder."""
+        """Return the C file of a service: the platform's own, else that in `folder`."""
         own = self.native / f"{name}.c"
         return own if own.exists() else folder / f"{name}.c"
 

@@ -1,9 +1,8 @@
-"""Conversion of callers' arrays for kernels and networks, and of results for callers.
+"""Conversion of callers' arrays to kernels' arrays, and of results to callers' libraries.
 
-A kernel takes NumPy arrays of its own types: float32, float16, and for bf16 the bits as uint16, since
-DLPack from NumPy has no bfloat16. NumPy arrays (bfloat16 of ml_dtypes among them), torch tensors and
-everything else with ``__dlpack__`` in the CPU's memory become views of that kind. A copy is made only
-of an input whose layout a kernel cannot read: not C-contiguous, or not aligned to its own element.
+A kernel takes NumPy arrays of its own types; bf16 is passed as uint16, since NumPy's DLPack has no bfloat16. NumPy arrays
+(bfloat16 of ml_dtypes among them), torch tensors and other arrays with ``__dlpack__`` in the CPU's memory become views of
+that kind. An input is copied only if it is not C-contiguous, or not aligned to its element.
 """
 
 from __future__ import annotations
@@ -27,33 +26,33 @@ LINE_BYTES = 64  # a cache line, and the longest vector
 _BITS = KERNEL_TYPES["bf16"]
 _BF16 = "bfloat16"  # as networks and ml_dtypes call it
 _KERNEL_NAMES = {row.numpy: name for name, row in ROWS.items()}
-# The same by NumPy's types; bf16, of ml_dtypes, which need not be installed, joins them when it is met.
+# The same by NumPy's types; bfloat16 of ml_dtypes, which need not be installed, is added at its first use.
 _NAMES = {np.dtype(row.numpy): name for name, row in ROWS.items() if not row.kernel}
-OUT = "out"  # an array that is written to
-# DLPack's numbers of devices whose memory the CPU reads: its own, and pinned memory of CUDA and ROCm.
+OUT = "out"  # the name of the array that is written
+# DLPack's device types with memory that the CPU reads: its own, and pinned memory of CUDA and ROCm.
 _CPU_DEVICES = (1, 3, 11)
 _DEVICES = {2: "CUDA", 4: "OpenCL", 7: "Vulkan", 8: "Metal", 10: "ROCm", 13: "CUDA managed memory", 14: "oneAPI"}
 
 
 def view(name: str, value: Any) -> tuple[np.ndarray, str]:
-    """View a caller's array as the kernels' kind of array.
+    """View a caller's array as a kernel's array.
 
     Parameters
     ----------
     name
-        What the array is to the caller, for messages: ``"data"``, ``"filter"``, ``"bias"`` or ``"out"``.
+        The argument's name, for messages: ``"data"``, ``"filter"``, ``"bias"`` or ``"out"``.
     value
         A NumPy array, a torch tensor, or another object with ``__dlpack__``.
 
     Returns
     -------
     tuple
-        The array, of any strides, sharing the caller's memory; and its name in a Problem.
+        The array, with any strides, on the caller's memory; and its type's name in a Problem.
 
     Raises
     ------
     InputError
-        If it is no array, not in the CPU's memory, or not of a type of kernels.
+        If it is no array, not in the CPU's memory, or of a type that no kernel has.
     """
     if type(value) is np.ndarray:  # the most frequent case first, in the least time
         dtype = _NAMES.get(value.dtype)
@@ -71,17 +70,17 @@ def view(name: str, value: Any) -> tuple[np.ndarray, str]:
 
 
 def any_view(name: str, value: Any) -> tuple[np.ndarray, str]:
-    """View a caller's array as one of NumPy's, of any type: all arrays that kernels and networks are given are read here.
+    """View a caller's array of any type as NumPy's; all inputs of kernels and networks pass here.
 
     Returns
     -------
     tuple
-        The array, of any strides, sharing the caller's memory, of bf16 the bits; and the name of its type.
+        The array, with any strides, on the caller's memory, bf16 as its bits; and its type's name.
 
     Raises
     ------
     InputError
-        If it is no array, has a mask or gradients, is not in the CPU's memory, or of a type that NumPy cannot have.
+        If it is no array, has a mask or requires grad, is not in the CPU's memory, or of a type that NumPy lacks.
     """
     if isinstance(value, np.ndarray):
         return _view_numpy(name, value)
@@ -96,14 +95,14 @@ def any_view(name: str, value: Any) -> tuple[np.ndarray, str]:
 
 
 def kernel_input(name: str, value: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Return a caller's array as one that a kernel of this type and shape can be called with.
+    """Return a caller's array as a kernel's input of this type and shape.
 
     Raises
     ------
     InputError
         As for :func:`view`, and if the type or the shape is not the kernel's.
     """
-    # The usual case, decided in little time.
+    # Fast path of the usual case.
     if type(value) is ndarray and _NAMES.get(value.dtype) == dtype and value.shape == shape and value.flags.carray:
         if dtype == "bf16":
             value = value.view(uint16)
@@ -117,12 +116,12 @@ def kernel_input(name: str, value: Any, dtype: str, shape: tuple[int, ...]) -> n
 
 
 def check_operands(signature: str, taken: Iterable[tuple[str, tuple[int, ...], str]], given: Mapping[str, Any]) -> None:
-    """Check that a call has the arrays that its kernel takes beside data and filter, and no others.
+    """Check that a call has exactly the operands that its kernel takes beside data and filter.
 
     Raises
     ------
     InputError
-        If one is missing, or was given to a kernel that takes none.
+        If one is missing or superfluous.
     """
     names = [name for name, _, _ in taken]
     for name, array in given.items():
@@ -144,8 +143,8 @@ def kernel_output(
     ------
     InputError
         As for :func:`kernel_input`, and if `out` cannot be written in place: it is read-only, not
-        C-contiguous, not aligned to its element, or shares memory with one of `inputs`, which are what
-        :func:`kernel_input` returned for `given_inputs`.
+        C-contiguous, not aligned to its element, or shares memory with one of `inputs`, the results of
+        :func:`kernel_input` for `given_inputs`.
     """
     if type(value) is ndarray and _NAMES.get(value.dtype) == dtype and value.shape == shape and value.flags.carray:
         array = value.view(uint16) if dtype == "bf16" else value
@@ -173,15 +172,15 @@ def kernel_output(
 
 
 def of_torch(array: Any) -> bool:
-    """Return whether an array is a tensor of PyTorch's."""
+    """Return whether an array is a PyTorch tensor."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor)
 
 
 def result(array: np.ndarray, dtype: str, like: Any) -> Any:
-    """Return a kernel's output, without a copy, as an array of the kind of `like`.
+    """Return a kernel's output, without a copy, as an array of the library of `like`.
 
-    For a DLPack object whose library has no ``from_dlpack``, or cannot take bfloat16, that is NumPy's.
+    If that library has no ``from_dlpack``, or cannot take bfloat16, the result is NumPy's.
     """
     if isinstance(like, np.ndarray):
         return array.view(_bfloat16()) if dtype == "bf16" else array
@@ -226,7 +225,7 @@ def _view_torch(name: str, tensor: Any, torch: Any) -> tuple[np.ndarray, str]:
         if tensor.dtype == torch.bfloat16:
             return tensor.view(torch.int16).numpy().view(_BITS), _BF16
         array = tensor.numpy()
-    except (RuntimeError, TypeError) as refusal:  # quantized, of a type or a subclass that NumPy has not
+    except (RuntimeError, TypeError) as refusal:  # quantized, or of a type or subclass that NumPy lacks
         raise InputError(
             f"{name} is a {type(tensor).__name__} of type {tensor.dtype} that cannot be read in place: {last_line(refusal)}; give a"
             " plain tensor in its place"
@@ -248,7 +247,7 @@ def _view_dlpack(name: str, value: Any) -> tuple[np.ndarray, str]:
 
 
 def _view_bfloat16(name: str, value: Any, refusal: Exception) -> tuple[np.ndarray, str]:
-    """View an array that NumPy refuses because it is bfloat16; other errors are raised again."""
+    """View an array that NumPy refuses because it is bfloat16; raise InputError for other refusals."""
     import tvm_ffi
 
     try:
@@ -265,12 +264,12 @@ def _view_bfloat16(name: str, value: Any, refusal: Exception) -> tuple[np.ndarra
         tensor.data_ptr(),
     )
     array = np.asarray(bits)
-    array.flags.writeable = False  # it may be of an immutable kind
+    array.flags.writeable = False  # its library's arrays may be immutable
     return array, _BF16
 
 
 class _Memory:
-    """Memory of `owner` that NumPy reads and writes as an array, whatever `owner` says of itself."""
+    """Memory of `owner` as a writable array for NumPy, even if `owner` declares it read-only."""
 
     def __init__(
         self, owner: Any, dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...], address: int
@@ -282,33 +281,33 @@ class _Memory:
 
 
 def _readable(array: np.ndarray) -> np.ndarray:
-    """Return `array` in a form that a kernel can read: a copy unless it is only read-only."""
+    """Return `array` as a kernel can read it: a copy, or if it is just read-only a view."""
     if array.size == 0:
         return aligned_empty(array.shape, array.dtype)
     array = np.require(array, requirements=["C", "A"])
     if array.flags.writeable:
         return array
-    # NumPy exports no read-only array in the way kernels are called; kernels do not write to inputs.
+    # NumPy does not export read-only arrays by DLPack; kernels do not write to inputs.
     return np.asarray(_Memory(array, array.dtype, array.shape, array.strides, array.ctypes.data))
 
 
 def address(array: np.ndarray) -> int:
     """Return the address of an array's elements, in a sixth of the time of ``array.ctypes.data``.
 
-    NumPy's binary interface for C has it right behind what every object begins with.
+    In NumPy's C ABI, the pointer follows the object's header.
     """
     return _WORDS[(id(array) + _HEADER) // 8]
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Return a new array, of any content, that begins at a cache line; kernels accept it even without elements."""
+    """Return a new uninitialized array that begins at a cache line; kernels accept it even without elements."""
     dtype = np.dtype(dtype)
     memory = np.empty(prod(shape) * dtype.itemsize + LINE_BYTES, np.uint8)
     return array_in(memory, shape, dtype, -memory.ctypes.data % LINE_BYTES)
 
 
 def array_in(memory: Any, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int) -> np.ndarray:
-    """Return the array that begins so many bytes after a buffer's beginning; kernels accept it even without elements."""
+    """Return an array at an offset in bytes into a buffer; kernels accept it even without elements."""
     strides = [dtype.itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape))]
     return np.ndarray(shape, dtype, memory, offset, strides)
 
@@ -331,7 +330,7 @@ def _bfloat16() -> np.dtype:
 
 
 def _library(value: Any) -> Any:
-    """Return the module of the array library that `value` belongs to, None if it has none that takes DLPack."""
+    """Return the array library's module of `value`, None if none takes DLPack."""
     if hasattr(value, "__array_namespace__"):
         return value.__array_namespace__()
     modules = (sys.modules.get(kind.__module__.split(".")[0]) for kind in type(value).__mro__)

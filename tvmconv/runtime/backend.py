@@ -23,25 +23,25 @@ class Backend:
     Attributes
     ----------
     kind
-        As targets and manifests name it.
+        Its name in targets and manifests.
     plural
-        What messages call its devices.
+        The plural for its devices in messages.
     devices
-        Returns those of this machine.
+        Returns this machine's devices.
     obstacle
         Returns why this machine cannot run code for a target of the kind; None if it can.
     obstacle_on
-        The same of one device.
+        The same for one device.
     rank
-        Returns how well a target's code fits a device that runs it, the least the best.
+        Returns the sort key of targets for a device that runs them, the best first.
     fitness
-        Says that, of code that is taken.
+        Describes why a target's code fits a device, for `tvmconv explain`.
     kernel
-        Makes the kernel of an entry, for so many threads, with what is to be done before its first answer.
+        Makes the kernel of an entry, with its number of threads and the check before its first answer.
     packs
         Whether its kernels take packed filters.
     has_peak
-        Whether `tvmconv.measuring.peak` measures what its devices can do at most.
+        Whether `tvmconv.measuring.peak` measures its devices' peak.
     in_c
         Whether libraries for C hold its kernels.
     """

@@ -1,4 +1,4 @@
-"""Bundles on disk: a folder with `manifest.json` and one shared library an entry.
+"""Bundles on disk: a folder with `manifest.json` and a shared library for each entry.
 
 manifest.json, format version 1::
 
@@ -17,17 +17,17 @@ manifest.json, format version 1::
        "digest": null or "16 hexadecimal digits",
        "skipped": [{"algorithm": "winograd4", "reason": "..."}, ...], "check": "..."}, ...]}
 
-`check` is a digest of the fields that a kernel is called by.
-It may have ``"nodes"``, too: see `tvmconv.runtime.node_entries`; and ``"families"``, entries whose signatures are those of families
+`check` is a digest of the fields that a call depends on.
+Optional are ``"nodes"`` (`tvmconv.runtime.node_entries`) and ``"families"``, entries whose signatures are families' texts
 (`tvmconv.family_text`).
-`packed_filter` is the layout that the kernel packs its filter to, in each call unless the filter is prepacked; null: the
-filter is read in place. `verified` is whether the kernel gave the reference's answers on a machine that runs it: null if it was
-built for another and has not run since; "emulated" if it did under `emulator`; false if `tvmconv verify` found it wrong, and then
-nothing loads it. `digest` is that of a reproducible kernel's answer to `tvmconv.fills.fixed_fill`, the same for all targets. `skipped`
-are the algorithms that would have been taken before this one, but did not compile or were wrong. The last six may be
-absent. `features` are what the target's code may use, by Linux's names in /proc/cpuinfo. Files are relative, with ``/``.
-A signature occurs once a target. Unknown fields are ignored, so that a version may gain optional ones.
-Nothing of a bundle is trusted: the manifest is checked when it is read, a library before it is loaded.
+`packed_filter` is the layout to which the kernel packs its filter, in each call unless the filter is prepacked; null: the filter is
+read in place. `verified` is true if the kernel gave the reference's answers on a machine that runs it; null if it was built for
+another and has not run since; "emulated" if it did so under `emulator`; false if `tvmconv verify` found it wrong: such kernels are
+never loaded. `digest` is that of a reproducible kernel's answer to `tvmconv.fills.fixed_fill`, the same for all targets. `skipped`
+lists the algorithms that were preferred to this one, but did not compile or were wrong. The last six may be absent. `features`
+are those that the target's code may use, by Linux's names in /proc/cpuinfo. Files are relative, with ``/``. A signature occurs
+once for each target. Unknown fields are ignored, so that a version may gain optional ones.
+Bundles are not trusted: the manifest is checked when it is read, a library before it is loaded.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ FORMAT = "tvmconv-bundle"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 NUMERICAL_CLASSES = ("exact", "tf32", "transform")
-# Ending of the names of algorithms whose answers have the same bits on every CPU.
+# Suffix of the names of algorithms whose results have the same bits on every CPU.
 ORDERED = "_ordered"
-# The elements of packed filters: numbers in the type that is computed with, or pairs of bf16.
+# Element types of packed filters: the type of the arithmetic, or integers that hold pairs of bf16.
 PACKED_TYPES = ("float32", "uint32", "uint64", "int32")
-# Advice about bundles that are not as they were built, to which nothing is added, either.
+# Advice about altered or damaged bundles, to which nothing can be added, either.
 _AGAIN = "remove {} and build the bundle again"
 # Value of an entry's `verified` where an emulator ran the kernel.
 EMULATED = "emulated"
-# The better first: tuned for this very problem, tuned for one like it, not tuned.
+# The best first: tuned for this problem, tuned for a similar one, not tuned.
 ORIGINS = ("tuned", "transferred", "default")
 
 
 @dataclass(frozen=True, slots=True)
 class BundleTarget:
-    """A kind of machine: ``kind`` (``"cpu"``) and the CPU features its code may use."""
+    """A target: its kind (``"cpu"``, ``"cuda"``) and the CPU features or GPU architectures of its code."""
 
     kind: str
     features: tuple[str, ...]
@@ -100,7 +100,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A manifest that has been checked, and the folder it describes."""
+    """A checked manifest, and its folder."""
 
     path: Path
     tvmconv: str
@@ -113,16 +113,16 @@ class Bundle:
 
     @property
     def all_entries(self) -> tuple[Entry, ...]:
-        """Kernels of problems, then of families."""
+        """Entries of problems, then of families."""
         return (*self.entries, *self.families)
 
     def library(self, entry: Entry) -> Path:
-        """Return the path of an entry's library, after checking that it is the one that was built.
+        """Return the path of an entry's library, after checking its sha256.
 
         Raises
         ------
         BundleError
-            If the file is missing, is outside of the bundle, or differs from the built one.
+            If the file is missing, outside of the bundle, or altered.
         """
         path = self.path / entry.file
         real = Path(os.path.realpath(path))
@@ -181,12 +181,12 @@ def read_bundle(path: str | os.PathLike[str]) -> Bundle:
 
 
 def check_name(folder: Path) -> None:
-    """Refuse a path that libraries cannot be written to or loaded from.
+    """Refuse a path to which libraries cannot be written, or from which they cannot be loaded.
 
     Raises
     ------
     BundleError
-        If it has bytes that are no UTF-8, or no characters of the locale.
+        If it has bytes that are not UTF-8, or not valid in the locale.
     """
     try:
         str(folder).encode()
@@ -225,13 +225,13 @@ def _describe(entries: tuple[Entry, ...]) -> list[dict[str, Any]]:
 def record_answers(path: Path, answers: Mapping[tuple[str, str], Entry]) -> None:
     """Write the verification results of some kernels into the manifest at `path`.
 
-    The caller holds the lock of the folder that the bundle lies in (`tvmconv.support.folders.locked`). A kernel that was built
-    again meanwhile, and fields that this version does not know, stay as they are.
+    The caller holds the lock of the bundle's parent folder (`tvmconv.support.folders.lock`). Kernels that were rebuilt meanwhile, and
+    unknown fields, stay as they are.
 
     Parameters
     ----------
     answers
-        By signature and target, entries whose `verified`, `error` and `emulator` are new.
+        By signature and target, entries with the new `verified`, `error`, `emulator` and `digest`.
 
     Raises
     ------
@@ -253,13 +253,13 @@ def _write(folder: Path, document: dict[str, Any]) -> None:
 
 
 def _check(entry: Mapping[str, Any]) -> str:
-    """Return a digest of the facts that a call of an entry's kernel depends on."""
+    """Return a digest of the fields that a call of an entry's kernel depends on."""
     fields = ("signature", "target", "file", "symbol", "packed_filter", "workspace_bytes")
     return hashlib.sha256(json.dumps([entry[each] for each in fields], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _content(path: Path) -> bytes:
-    """Read a file; of a pipe or a device, which could keep us waiting, nothing."""
+    """Read a regular file; raise OSError for a pipe or a device, which might block."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     return path.read_bytes()
@@ -349,7 +349,7 @@ def _parse(folder: Path, document: object) -> Bundle:
 def _check_entries(
     what: str, parse: Callable[[str], object], known: Mapping[str, Any], document: Mapping[str, Any]
 ) -> None:
-    """Refuse entries, of problems or of families, that contradict themselves or others; and say of old ones whether they are verified."""
+    """Refuse inconsistent entries, of problems or of families; set `verified` of entries from before that field."""
     seen: set[tuple[str, str]] = set()
     for number, (entry, given) in enumerate(zip(known[what], document.get(what, ()), strict=True)):
         if entry["target"] not in known["targets"]:
@@ -359,7 +359,7 @@ def _check_entries(
         if key in seen:
             raise _Malformed(f"{what}[{number}]: {key[0]} occurs twice for target {key[1]}")
         seen.add(key)
-        if "verified" not in given:  # earlier versions: what was checked has its error
+        if "verified" not in given:  # in earlier versions, checked kernels have an error
             entry["verified"] = True if entry["error"] else None
     for number, (entry, given) in enumerate(zip(known[what], document.get(what, ()), strict=True)):
         _check_signature(f"{what}[{number}].signature", entry["signature"], parse)

@@ -1,4 +1,4 @@
-"""The kernel of a call by arrays and attributes: remembered of an equal call, or found by the operation's rules."""
+"""Find the kernel of a call by its arrays and attributes, with a cache of equal calls."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .cuda.kernel import CudaKernel
 from .kernel import Kernel
 from .selection import gpu_at
 
-# Calls remembered with the kernel that serves them; a program calls with fewer distinct shapes than this.
+# Size of the cache; programs call with fewer distinct shapes.
 _REMEMBERED = 4096
 
 
 class CallCache:
-    """The kernels of calls.
+    """Cache of kernels by the arrays and attributes of calls.
 
     Parameters
     ----------
@@ -42,16 +42,16 @@ class CallCache:
         """Return the kernel of a call, from the cache of equal calls or by the operation's rules."""
         key: Any
         try:
-            # Attributes that are not in the key are checked by the kernel: the filter's type, the bias' shape and type.
+            # The kernel itself checks what is not in the key: the filter's type, the bias's shape and type.
             # Version 2 of marshal: equal values give equal bytes.
             place = location(data) if self._has_cuda else None
             key = (op, data.shape, data.dtype, filter.shape, bias is None, marshal.dumps(dict(attributes), 2), place)
             kernel = self._kernels.get(key)
-        except (AttributeError, TypeError, ValueError):  # arguments of kinds that are not remembered
+        except (AttributeError, TypeError, ValueError):  # arguments that cannot be a key
             key = kernel = None
         if kernel is None:
             kernel = self._lookup(*_problem_of(op, data, filter, bias, attributes))
-            # Only plain attributes have bytes of their own: a NumPy zero of one type has those of another.
+            # marshal's bytes identify only plain attributes: NumPy scalars of different types have the same.
             if key is not None and all(map(_is_plain, attributes.values())):
                 if len(self._kernels) >= _REMEMBERED:
                     self._kernels.clear()
@@ -85,7 +85,7 @@ def _problem_of(
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether `value` is None, a text, an int, or a tuple or list of ints, and none of a class of its own."""
+    """Return whether `value` is exactly None, a str, an int, or a tuple or list of ints, no instance of a subclass."""
     if type(value) is tuple or type(value) is list:
         return all(type(item) is int for item in value)
     return value is None or type(value) in (int, str)

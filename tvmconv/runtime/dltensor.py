@@ -1,4 +1,4 @@
-"""DLPack's structures, for memory that no array library describes: dlpack.h, version 0."""
+"""DLPack's structures (dlpack.h, version 0), for memory that belongs to no array library."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 # DLDeviceType.
 CUDA = 2
-# Alignment of pointers that a GPU kernel's code may assume: its widest loads are of 16 bytes.
+# Alignment of pointers that a GPU kernel may assume: its widest loads have 16 bytes.
 ALIGNMENT = 16
 # DLDataTypeCode.
 UNSIGNED, FLOAT, BFLOAT = 1, 2, 4
@@ -31,7 +31,7 @@ class DLTensor(ctypes.Structure):
 
 
 class DLManagedTensor(ctypes.Structure):
-    """A tensor, and the callback for its release; None where its owner keeps it."""
+    """A tensor with its deleter; None where its owner keeps the memory."""
 
     _fields_ = (("tensor", DLTensor), ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
@@ -42,11 +42,11 @@ _new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 
 
 def capsule(managed: DLManagedTensor, destructor: ctypes.c_void_p | None = None) -> Any:
-    """Return a ``__dlpack__`` capsule; the caller keeps `managed` as long as its imports live.
+    """Return a ``__dlpack__`` capsule; the caller must keep `managed` alive as long as its imports.
 
     Parameters
     ----------
     destructor
-        A C function that is called with the capsule when nobody refers to it any more.
+        C function that is called with the capsule when it is freed.
     """
     return _new_capsule(ctypes.addressof(managed), b"dltensor", destructor)

@@ -21,7 +21,7 @@ from .split import Split, find_split
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One kernel for the signature, and why it was taken or rejected."""
+    """A kernel for the signature, and why it was taken or rejected."""
 
     bundle: str
     target: str
@@ -50,25 +50,25 @@ class Explanation:
     Attributes
     ----------
     signature
-        What was asked for.
+        The requested signature.
     devices
-        For which devices: ``"the CPU"``, or a GPU such as ``"cuda:0 (NVIDIA H200, sm_90)"``.
+        The devices: ``"this machine's CPU"``, or a GPU such as ``"cuda:0 (NVIDIA H200, sm_90)"``.
     variants
-        Every kernel of the bundles for it; at most one a device is taken.
+        All kernels of the bundles for it; at most one is taken for each device.
     nearest, differences
         On a miss: the most similar signature that the devices can run (None: there is none), and the
         fields in which it differs.
     command
         On a miss: the command that adds the kernel.
     splits
-        On a miss: for each of the devices with kernels for other batches of the same problem, how these serve it where
-        bundles are loaded with ``split_batch=True``, or why they do not.
+        On a miss: for each device with kernels for other batches of the same problem, how these serve it with
+        ``split_batch=True``, or why they cannot.
     split_batch
-        Whether these bundles were.
+        Whether the bundles were loaded with ``split_batch=True``.
     family
         On a miss: the family whose kernel serves it on the CPU; None if there is none.
     families
-        On a miss: why the others that have its channels, taps and types do not, and what to do.
+        On a miss: why the other families with its channels, taps and types do not serve it, and what to do.
     """
 
     signature: str
@@ -97,9 +97,9 @@ def explain(
     Parameters
     ----------
     tables
-        For each of the devices, what :func:`tvmconv.runtime.selection.take_best` gave.
+        By device, the result of :func:`tvmconv.runtime.selection.take_best`.
     split_batch
-        Whether the bundles serve batches by kernels for others.
+        Whether batches may be split into calls of kernels for other batches.
     """
     signature = format_signature(problem)
     devices = tuple(map(_name, tables))
@@ -152,7 +152,7 @@ def not_found(explanation: Explanation, device: Device = None) -> TvmconvError:
 
 
 def _by_parts(explanation: Explanation) -> str:
-    """Return how kernels for other batches would serve a problem, or why they do not; empty if there are none."""
+    """Return how kernels for other batches would serve a problem, or why they cannot; empty if there are none."""
     for split in explanation.splits:
         if split.obstacle is None:
             return f"; load(..., split_batch=True) serves it on {split.device} by calls for batch {split}"
@@ -169,7 +169,7 @@ def _option(device: Device) -> str:
 
 
 def _variant(bundle: Bundle, entry: Entry, tables: Mapping[Device, Table]) -> Variant:
-    """Say for which of the devices an entry is taken, or why for none."""
+    """Return an entry as a variant: the devices that take it, or why none does."""
     target = bundle.targets[entry.target]
     taken, rejected = [], []
     for device, table in tables.items():
@@ -206,7 +206,7 @@ def _kind_of(tables: Mapping[Device, Table]) -> str:
 
 
 def _advantage(better: tuple[Any, ...], worse: tuple[Any, ...]) -> str:
-    """Say by which item of their ranks one variant is better than another."""
+    """Return the first criterion of `rank` by which one variant is better than another."""
     if better[0] != worse[0]:
         if isinstance(better[0], int):
             return f"it uses {-better[0]} CPU features, this one {-worse[0]}"
@@ -230,7 +230,7 @@ def _nearest(signature: str, candidates: Iterable[str]) -> str | None:
 
 
 def _far(one: str, other: str) -> float:
-    """Return how far the numbers of two fields are apart, on a logarithmic scale."""
+    """Return the distance of two fields' numbers on a logarithmic scale."""
     ones, others = (re.findall(r"\d+", text) for text in (one, other))
     if len(ones) != len(others):
         return 1.0

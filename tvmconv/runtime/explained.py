@@ -1,4 +1,4 @@
-"""`tvmconv.explain`: bundles' kernels for a problem, also of bundles that this machine cannot run."""
+"""`tvmconv.explain`: the kernels for a problem, also in bundles that this machine cannot run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .selection import tables
 
 
 def explain(problem: Problem | str, *bundles: str | os.PathLike[str], split_batch: bool = False) -> Explanation:
-    """Return which kernel of some bundles serves a problem and why, or the nearest one and how to add the missing one.
+    """Explain which kernel of some bundles serves a problem, or which is the nearest and how to add the missing one.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def explain(problem: Problem | str, *bundles: str | os.PathLike[str], split_batc
     bundles
         The folders of one or several bundles.
     split_batch
-        Whether they are asked as bundles that are loaded with ``split_batch=True``.
+        Whether to explain them as loaded with ``split_batch=True``.
 
     Returns
     -------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..family_text import parse_family
@@ -15,6 +16,8 @@ from .library import BeforeUse
 from .packed import PACK_SYMBOL
 from .selection import obstacle, rank
 
+_Check = Callable[[Bundle, Entry, Problem], object]
+
 
 class FamilyKernel(Kernel):
     """A kernel for every problem of a family, at the extents of one.
@@ -22,16 +25,16 @@ class FamilyKernel(Kernel):
     Parameters
     ----------
     bundle, entry
-        The bundle and which of its families.
+        The bundle, and the family's entry in it.
     problem
-        The problem, one of the family.
+        A problem of the family.
     threads, before
         As of `tvmconv.Kernel`.
 
     Attributes
     ----------
     family : str
-        The text of the family. Kernels of one take the same packed filters.
+        The text of the family. All its kernels take the same packed filters.
     """
 
     def __init__(
@@ -72,23 +75,23 @@ class FamilyKernel(Kernel):
 
 
 class Families:
-    """The families of bundles that this machine's CPU can run.
+    """The families of one or several bundles that this machine's CPU can run.
 
-    What `tvmconv verify` found wrong is not among them. Of several variants of one family, the most specific is taken.
+    Those that `tvmconv verify` found wrong are excluded. Among variants of one family, the most specific is taken.
 
     Parameters
     ----------
     bundles, threads
         As of `tvmconv.Registry`.
     check
-        Called with the bundle, the family's entry and a problem before a family's library is first used; None: nothing is.
+        Called with the bundle, the family's entry and a problem before a family's library is first used.
     """
 
     def __init__(
         self,
         bundles: Sequence[Bundle],
         threads: int | None = None,
-        check: Callable[[Bundle, Entry, Problem], object] | None = None,
+        check: _Check | None = None,
     ) -> None:
         self._threads, self._check = threads, check
         taken: dict[str, tuple[Bundle, Entry]] = {}
@@ -104,7 +107,7 @@ class Families:
         self._kernels: dict[str, FamilyKernel] = {}
 
     def kernel(self, problem: Problem) -> FamilyKernel | None:
-        """Return the kernel of the first family that a problem is one of; None if it is of none."""
+        """Return the kernel of the first family that has a problem; None if none has."""
         for text, family in self._families.items():
             if family.obstacle(problem) is None:
                 kernel = self._kernels.get(text)
@@ -114,12 +117,17 @@ class Families:
         return None
 
     def reasons(self, problem: Problem) -> list[str]:
-        """Return why a problem is none of the families that have its channels, taps and types."""
+        """Return why the families with a problem's channels, taps and types do not have it."""
         like = [(text, family) for text, family in self._families.items() if family.is_like(problem)]
         return [f"the family {text} does not serve it: {family.obstacle(problem)}" for text, family in like]
 
     def _new(self, text: str, problem: Problem) -> FamilyKernel:
         bundle, entry = self.taken[text]
         check = self._check if entry.verified is None else None
-        before = (lambda *_: check(bundle, entry, problem)) if check else None
+        before = partial(_check_family, check, entry, problem) if check else None
         return FamilyKernel(bundle, entry, problem, self._threads, before)
+
+
+def _check_family(check: _Check, entry: Entry, problem: Problem, bundle: Bundle, _: Entry) -> None:
+    """Check a family's kernel at the extents of one of its problems; a function of the module, so that kernels can be pickled."""
+    check(bundle, entry, problem)

@@ -19,9 +19,9 @@ from .packed import PACK_SYMBOL, PACKED, PACKED_SYMBOL, PackedFilter, PackedFilt
 from .pages import zeros
 from .processors import kernel_threads
 
-# The launcher that is linked into each library has these twins of each function, which take the number of threads first: those
-# of the kernels' pool, or OpenMP's, which are PyTorch's, where a process has it.
-_OTHERS = ("bias", "scale", "slope", "residual")  # that a call may have besides data and filter
+_OTHERS = ("bias", "scale", "slope", "residual")  # operands beside data and filter
+# Suffixes of each function's twins in the launcher, whose first argument is the number of threads: of the kernels' pool, or of
+# OpenMP, which PyTorch uses, too.
 _WITH_THREADS, _WITH_OPENMP = "_with_threads", "_with_openmp"
 
 
@@ -34,18 +34,18 @@ class Kernel:
     Parameters
     ----------
     bundle, entry
-        The bundle and which of its kernels.
+        The bundle, and the kernel's entry in it.
     threads
-        Number of threads of a call; None: as many as there are processors for, or ``OMP_NUM_THREADS``, if it is less.
+        Number of threads of a call; None: by the number of processors, or ``OMP_NUM_THREADS`` if that is less.
     before
-        Called with the kernel's bundle and entry before its library is first used; what it raises, the call raises.
+        Called with the kernel's bundle and entry before its library is first used; its errors are the call's.
     problem
-        What the entry's signature says, where it is known.
+        The problem of the entry's signature, if it is parsed already.
 
     Attributes
     ----------
     info : Entry
-        What the bundle says of this kernel.
+        The kernel's entry in the bundle.
     problem : Problem
         The convolution it computes.
     """
@@ -101,21 +101,21 @@ class Kernel:
         data, filter, bias
             NumPy arrays, torch CPU tensors, or arrays with ``__dlpack__``, of the shapes and the type of
             ``problem``. Read in place; copied only if not C-contiguous or not aligned to their element.
-            `filter` may also be what :meth:`pack` returned, which saves the time that ``info.packed_filter`` costs.
+            `filter` may also be a result of :meth:`pack`, which saves packing it in each call.
         scale, slope, residual
             Operands of the epilogue: f32 factors of each channel, for ``scale`` and for ``prelu``, and the summand of ``add``.
         out
-            Where the result goes: writable, C-contiguous, sharing no memory with an input.
+            Array for the result: writable, C-contiguous, sharing no memory with an input.
 
         Returns
         -------
         array
-            `out` if given, else a new array of the kind of `data`.
+            `out` if given, else a new array of the library of `data`.
 
         Raises
         ------
         InputError
-            If an array is not what the kernel takes.
+            If an array does not fit the kernel.
         BundleError
             At the first call, if the library is missing, altered, or cannot be loaded.
         VerificationError
@@ -125,7 +125,7 @@ class Kernel:
         packed = None
         if isinstance(filter, PACKED):
             inputs = [kernel_input("data", data, types.data, shapes[0]), self._elements(filter)]
-            packed, filter = filter, None  # nobody else has its memory
+            packed, filter = filter, None  # `out` cannot share its memory
         else:
             inputs = [
                 kernel_input("data", data, types.data, shapes[0]),
@@ -151,32 +151,32 @@ class Kernel:
         packed: PackedFilter | PackedFilters | None,
         openmp: bool = False,
     ) -> None:
-        """Compute with arrays that were checked, by OpenMP's threads or the pool's.
+        """Compute with checked arrays, by OpenMP's threads or the pool's.
 
-        `packed` is where the filter among them comes from, if it is packed.
+        `packed` is the filter's packed form, if `inputs` has that.
         """
         symbol = self.info.symbol if packed is None else self._packed_symbol
         (self._functions.get((symbol, openmp)) or self._load(symbol, openmp))(*inputs, output)
 
     def pack(self, filter: Any) -> PackedFilter | PackedFilters:
-        """Return the filter packed for this kernel, to pass to many calls in place of the plain one.
+        """Return the filter packed for this kernel, to be given to calls in the place of the plain one.
 
-        Where ``info.packed_filter`` is not None, a call with a plain filter packs it each time; this does it once. It is a copy in any case.
+        If ``info.packed_filter`` is not None, each call with a plain filter packs it anew. The result is always a copy.
 
         Parameters
         ----------
         filter
-            As in a call; one that is packed is returned as it is.
+            As in a call; a packed filter is returned as it is.
 
         Returns
         -------
         PackedFilter or PackedFilters
-            The latter where the kernel calls others that want several layouts.
+            The latter if the kernel calls others with several layouts.
 
         Raises
         ------
         InputError
-            If the filter is not what the kernel takes.
+            If the filter does not fit the kernel.
         BundleError
             If the library is missing, altered, or cannot be loaded.
         """
@@ -186,22 +186,22 @@ class Kernel:
         array = kernel_input("filter", filter, self._types.filter, self._shapes[1])
         if self.info.packed_filter is None:
             return PackedFilter(self._layout, aligned_copy(array))
-        packed = zeros(*self._packed)  # where no element comes, too: equal filters give equal bytes
+        packed = zeros(*self._packed)  # padding is 0: equal filters give equal bytes
         (self._functions.get((PACK_SYMBOL, False)) or self._load(PACK_SYMBOL))(array, packed)
         return PackedFilter(self._layout, packed)
 
     @property
     def filter_layout(self) -> str:
-        """Name of the layout of the packed filters that it takes."""
+        """Name of its packed filters' layout."""
         return self._layout
 
     def packed_from(self, content: np.ndarray) -> PackedFilter:
-        """Return the packed filter with the elements in `content`; it shares the bytes if they begin at a cache line.
+        """Return the packed filter with the bytes of `content`, on the same memory if that begins at a cache line.
 
         Raises
         ------
         InputError
-            If they are not as many as a packed filter of this kernel has.
+            If their number is not that of this kernel's packed filters.
         """
         shape, dtype = self._packed
         if content.nbytes != dtype.itemsize * prod(shape):
@@ -211,7 +211,7 @@ class Kernel:
         return PackedFilter(self._layout, content.view(dtype).reshape(shape))
 
     def _elements(self, filter: PackedFilter | PackedFilters) -> np.ndarray:
-        """Return the elements of a packed filter, if they have this kernel's layout."""
+        """Return the elements of a packed filter in this kernel's layout; raise InputError if it has another."""
         shape, dtype = self._packed
         filter = filter.of(self._layout)
         if filter.array.shape != shape or filter.array.dtype != dtype or not filter.array.flags.carray:
@@ -229,7 +229,7 @@ class Kernel:
         return f"<tvmconv.Kernel {self.info.signature} ({self.info.algorithm}, {self.info.target})>"
 
     def _load(self, symbol: str, openmp: bool = False) -> Callable[..., object]:
-        """Load a function of the library. Threads that come here together load it together, which does no harm."""
+        """Load a function of the library. Concurrent threads may load it twice, which is harmless."""
         if self._before is not None:
             self._before(self._bundle, self.info)
             self._before = None

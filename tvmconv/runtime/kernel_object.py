@@ -1,7 +1,7 @@
-"""The relocatable object in a bundle's library, which programs in C are linked from (`tvmconv.exporting`).
+"""The relocatable object in a bundle's library, from which libraries for C are linked (`tvmconv.exporting`).
 
-A section of the library that is never loaded, :data:`SECTION`, holds the kernel's own object, without the run-time services that
-the library is linked with: a line of JSON, ``{"version": 1, "workspaces": {"tvmconv_kernel": [shared, task], ...}}``, and the ELF
+The section :data:`SECTION`, which is never loaded, holds the kernel's object without the run-time services that the library is
+linked with: a line of JSON, ``{"version": 1, "workspaces": {"tvmconv_kernel": [shared, task], ...}}``, and the ELF
 file, compressed by zlib together.
 """
 
@@ -19,24 +19,24 @@ from .bundle import Bundle, Entry
 
 SECTION = ".tvmconv.object"
 _VERSION = 1
-# Begin of a module of WebAssembly.
+# First bytes of a WebAssembly module.
 MODULE = b"\0asm\1\0\0\0"
-# Begin of a 64-bit file of macOS (Mach-O), and its kind of command that is a segment.
+# First bytes of a 64-bit Mach-O file, and its load command of a segment.
 _MACHO, _SEGMENT = b"\xcf\xfa\xed\xfe", 0x19
-# ELF's header of 64-bit files: where the table of sections is, the size of a row, their number and that of their names'; and
-# of a row: its name, its offset in the file and its size.
+# Fields of the ELF64 header: offset of the section table, size and number of rows, index of the names' section; and of a row:
+# its name, its offset in the file and its size.
 _HEADER = struct.Struct("<16x 2H 4x 8x 8x Q 4x 2H 2H 2H")
 _ROW = struct.Struct("<I 4x 8x 8x Q Q 24x")
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """Memory that a function allocates beside its stack, at most.
+    """Upper bound of a function's allocations beside its stack.
 
     Attributes
     ----------
     shared, task
-        Bytes of a call, and of each task that runs at the same time, as one of the shares of a parallel loop.
+        Bytes of a call, and of each concurrent task of a parallel loop.
     """
 
     shared: int
@@ -52,7 +52,7 @@ class KernelObject:
     content
         An ELF file for the linker.
     workspaces
-        By the names of its functions, what they allocate.
+        Allocations of its functions, by name.
     """
 
     content: bytes
@@ -66,12 +66,12 @@ class KernelObject:
 
 
 def read_object(bundle: Bundle, entry: Entry) -> KernelObject:
-    """Return the object in an entry's library, after checking that the library is the one that was built.
+    """Return the object in an entry's library, after checking the library's sha256.
 
     Raises
     ------
     BundleError
-        If the library is missing or altered, or has none: it was built by a tvmconv that did not keep it, or for a GPU.
+        If the library is missing or altered, or has no object: it is of an older tvmconv, or for a GPU.
     """
     path = bundle.library(entry)
     again = f"build {bundle.path} again, with tvmconv build, and export that"
@@ -123,12 +123,12 @@ def _section_of_windows(content: bytes, name: str) -> bytes | None:
 
 
 def _section_of_macos(content: bytes) -> bytes | None:
-    """Return the content of the segment that a library of macOS has for it."""
+    """Return the content of a macOS library's segment for the object."""
     (number,), at = struct.unpack_from("<16x I", content), 32
     for _ in range(number):
         kind, size = struct.unpack_from("<2I", content, at)
         if kind == _SEGMENT and content.startswith(b"__TVMCONV\0", at + 8):
-            # Its first section, behind the segment's row: name and segment, address, length and offset.
+            # Its first section follows the segment's row: name and segment, address, length and offset.
             length, offset = struct.unpack_from("<32x 8x Q I", content, at + 72)
             return content[offset : offset + length]
         at += size
@@ -136,7 +136,7 @@ def _section_of_macos(content: bytes) -> bytes | None:
 
 
 def custom_sections(module: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield the custom sections of a module of WebAssembly: name and content."""
+    """Yield name and content of a WebAssembly module's custom sections."""
     at = len(MODULE)
     while at < len(module):
         kind, (size, at) = module[at], _number(module, at + 1)
@@ -147,7 +147,7 @@ def custom_sections(module: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def with_custom_section(module: bytes, name: str, content: bytes) -> bytes:
-    """Return a module of WebAssembly with one custom section more."""
+    """Return a WebAssembly module with another custom section appended."""
     named = name.encode()
     body = _leb128(len(named)) + named + content
     return module + b"\0" + _leb128(len(body)) + body
@@ -159,7 +159,7 @@ def _leb128(number: int) -> bytes:
 
 
 def _number(module: bytes, at: int) -> tuple[int, int]:
-    """Return a number in LEB128, and its end."""
+    """Return the LEB128 number at an offset, and the offset after it."""
     number = shift = 0
     while True:
         number |= (module[at] & 127) << shift

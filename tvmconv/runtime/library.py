@@ -10,7 +10,7 @@ from ..errors import BundleError
 from .bundle import Bundle, Entry
 from .loading import loadable
 
-# Looks at a kernel before it is first used, and raises if it must not be.
+# Check of a kernel before its first use; raises if it must not be used.
 BeforeUse = Callable[[Bundle, Entry], object]
 
 
@@ -28,7 +28,7 @@ def open_library(path: Path) -> Any:
 
 
 def load_function(bundle: Bundle, entry: Entry, symbol: str) -> Callable[..., object]:
-    """Return the function `symbol` of an entry's library, after checking that the library is the one that was built.
+    """Return the function `symbol` of an entry's library, after checking the library's sha256.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def load_function(bundle: Bundle, entry: Entry, symbol: str) -> Callable[..., ob
     try:
         function: Callable[..., object] = open_library(path)[symbol]
     except (AttributeError, RuntimeError, OSError) as error:
-        # A library that was built before threads were the launcher's own.
+        # Libraries from before the launcher had its own threads need GNU OpenMP.
         hint = "; install GNU OpenMP (Debian, Ubuntu: apt install libgomp1)" if "libgomp" in str(error) else ""
         raise BundleError(f"cannot load {symbol} from {path}: {str(error).strip()}{hint}") from error
     return function

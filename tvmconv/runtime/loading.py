@@ -1,4 +1,4 @@
-"""Files that the system's loader is given: whole ones, each under a path that names no other."""
+"""Paths for the system's loader: of files that are not truncated, each unique to its file."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import struct
 from collections import defaultdict
 from pathlib import Path
 
-# The start of a 64-bit ELF file of little-endian numbers; of its header, where the table of segments is, the size of a row
-# and their number; of a segment, where it is in the file and its size there.
+# First bytes of a little-endian ELF64 file; fields of its header: offset of the segment table, size and number of rows; of a
+# segment: its offset and size in the file.
 _ELF64 = b"\x7fELF\x02\x01"
 _ELF_HEADER = struct.Struct("<32x Q 14x 2H 6x")
 _SEGMENT = struct.Struct("<8x Q 16x Q 16x")
-# Each path's files that this process loaded, by device and inode; a library stays loaded, so its inode is not given to another.
+# Device and inode of the files loaded from each path; a library stays loaded, so its inode is not reused.
 _LOADED: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
 
 
 def loadable(path: Path) -> str:
-    """Return the path by which the loader finds a shared library.
+    """Return the path of a shared library for the loader.
 
-    The loader identifies a library by its path, and returns the old one for a file that was replaced. A path with another `/.` in it
-    names the same file, and is new to the loader.
+    The loader identifies a library by its path, and returns the old one after the file was replaced. Each replaced file is loaded by
+    a path with one more `./`, which names the same file and is new to the loader.
 
     Raises
     ------

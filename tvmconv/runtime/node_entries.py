@@ -1,4 +1,4 @@
-"""Entries of a manifest for a model's nodes: their prepacked filters, biases, and arrays of epilogues.
+"""Entries of a manifest for a model's nodes: their prepacked filters, biases, and operands of epilogues.
 
 manifest.json may have, beside the entries::
 
@@ -8,10 +8,10 @@ manifest.json may have, beside the entries::
       "bias": null or {"file": "filters/77...02.bin", "sha256": "77...02", "bytes": 64},
       "scale": null or a file of f32, "slope": null or a file of f32, "residual": null or the tensor's name}, ...]
 
-A node occurs once for each signature: for each shape and type that it was built for, or each family. Its `filters` are what the kernels
-of its signature take, one for each layout; nodes and kernels of equal content share a file. Files are the elements alone,
-are named by their sha256, and are mapped into memory when a node is first called. `residual` is the tensor of the model
-that the epilogue adds. Manifests of before there were epilogues have no `scale`, `slope` and `residual`.
+A node has an entry for each signature: each shape and type that it was built for, or each family. Its `filters` are in the layouts of
+the signature's kernels; equal content shares a file. Files hold the elements alone, are named by their sha256, and are mapped
+into memory at a node's first call. `residual` is the model's tensor that the epilogue adds. Manifests from before epilogues have
+no `scale`, `slope` and `residual`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class NodeEntry:
 
 
 def read(signature: str) -> Problem | ProblemFamily:
-    """Return the problem or the family that a node's text names; raise SignatureError if it names neither."""
+    """Parse a node's signature, of a problem or a family; raise SignatureError if it is neither."""
     return parse_family(signature) if is_family(signature) else parse_signature(signature)
 
 

@@ -1,4 +1,4 @@
-"""A model's node in a bundle: a convolution called with its data alone, or with the residual of its epilogue."""
+"""A model's node in a bundle: a convolution with its own filter, called with data, and a residual if its epilogue adds one."""
 
 from __future__ import annotations
 
@@ -24,48 +24,48 @@ from .node_entries import Blob, NodeEntry
 from .packed import PackedFilter, PackedFilters, plain_layout
 from .split_kernel import SplitKernel
 
-# Shapes remembered with what serves them; a program calls with fewer.
+# Shapes whose kernels are cached; programs use fewer.
 _REMEMBERED_SHAPES = 4096
 
 
 class Kernels(Protocol):
-    """Registry, as a node that it has sees it."""
+    """Interface of a registry for its nodes."""
 
     bundles: tuple[Bundle, ...]
     split_batch: bool
 
     def serve(self, problem: Problem, batches: Collection[int]) -> Kernel | None:
-        """Return the kernel of a problem, or of some of `batches` that add up to its batch, or a family's; None if there is none."""
+        """Return the kernel of a problem, a split into some of `batches`, or a family's kernel; None if there is none."""
 
     def explain(self, problem: Problem | str) -> Explanation:
-        """Return the kernels near a problem, and why none serves it."""
+        """Return the kernels nearest to a problem, and why none serves it."""
 
 
 class Node:
     """A convolution of a model with its own filter, bias and epilogue. Made by :meth:`tvmconv.Registry.node`.
 
-    Its files are checked and mapped into memory when it is first called with data of a shape. It runs on the CPU.
+    Its files are checked and mapped into memory at the first call with a shape. It runs on the CPU.
 
     Parameters
     ----------
     registry
-        Where its kernels are.
+        The registry with its kernels.
     entries
-        Its kernels in the bundles, for each shape and type, and as families.
+        Its entries in the bundles: one for each shape and type, and families.
 
     Attributes
     ----------
     name, model : str
-        Its name, and that of the model's file.
+        Its name, and the name of the model's file.
     problems : tuple of Problem
-        What it was built for; `data_shape` of one of them is what a call takes. Where the registry splits batches,
-        a call takes others, too.
+        The problems that it was built for; a call takes the `data_shape` of one, and other batches if the registry splits
+        them.
     families : tuple of ProblemFamily
-        What it was built for besides: a call takes every size of theirs.
+        The families that it was built for: a call takes all their sizes.
     output : str
-        The tensor of the model that a call computes.
+        The model's tensor that a call computes.
     residual : str or None
-        The tensor of the model that a call takes as `residual`; None if it takes none.
+        The model's tensor that a call takes as `residual`; None if it takes none.
     """
 
     def __init__(self, registry: Kernels, entries: Sequence[tuple[Bundle, NodeEntry]]) -> None:
@@ -98,8 +98,7 @@ class Node:
         Raises
         ------
         InputError
-            If the node was not built for data of this shape and type, or takes a residual and there is none, or the
-            other way round.
+            If the node was not built for data of this shape and type, or `residual` is missing or superfluous.
         BundleError
             At the first call, if a file is missing, altered, or cannot be loaded.
         """
@@ -162,7 +161,7 @@ class Node:
         return lambda data, out, residual: kernel(data, packed, out=out, residual=residual, **vectors)
 
     def _built_for(self, shape: tuple[int, ...], dtype: str) -> tuple[Problem, dict[int, tuple[Bundle, NodeEntry]]]:
-        """Return the problem of data of a shape and type, and this node's kernels for it by batches."""
+        """Return the problem of data of a shape and type, and this node's entries for it by batch."""
         same = [each for each in self._entries if (each[2].data_shape[1:], each[2].dtype) == (shape[1:], dtype)]
         exact = [problem for *_, problem in same if problem.data_shape == shape]
         served = [(_at(family, shape, dtype), bundle, entry) for bundle, entry, family in self._free]
@@ -186,7 +185,7 @@ class Node:
         return InputError(f"data has shape {list(shape)} and type {dtype}; {self!r} has {', '.join(built)}: {advice}")
 
     def _filter(self, bundle: Bundle, entry: NodeEntry, kernel: Kernel, data: Any) -> PackedFilter:
-        """Return its filter as a kernel takes it: mapped, or packed now if it was built elsewhere."""
+        """Return its filter in a kernel's layout: mapped, or packed now if it was built for another target."""
         key = (entry.signature, kernel.filter_layout)
         if key not in self._packed:
             self._packed[key] = self._take_filter(bundle, entry, kernel, data)
@@ -214,9 +213,10 @@ class Node:
 
 
 def _at(family: ProblemFamily, shape: tuple[int, ...], dtype: str) -> Problem | None:
-    """Return a family's problem of data of a shape and type; None if it has none."""
-    last = family.data_format == "NXC"
-    batch, *spatial, channels = shape if last or len(shape) < 2 else (shape[0], *shape[2:], shape[1])
+    """Return a family's problem for data of a shape and type; None if it has none."""
+    if len(shape) < 2:
+        return None
+    batch, *spatial, channels = shape if family.data_format == "NXC" else (shape[0], *shape[2:], shape[1])
     if (len(spatial), channels, dtype) != (family.rank, family.in_channels, family.dtype):
         return None
     try:
@@ -231,13 +231,13 @@ def _again(bundle: Bundle, entry: NodeEntry) -> str:
 
 
 def _map_file(bundle: Bundle, blob: Blob) -> np.ndarray:
-    """Return the bytes of a file, mapped into memory, after checking that they are those that were built."""
+    """Return the bytes of a file, mapped into memory, after checking length and sha256."""
     path = bundle.path / blob.file
     try:
         if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(bundle.path)) or not path.is_file():
             raise BundleError(f"{path} is missing, or not part of the bundle; build the bundle again")
         with path.open("rb") as file:
-            # Copy on write: kernels take arrays that could be written, and processes share what nobody writes.
+            # Copy on write: kernels take writable arrays, and processes share the pages, which nobody writes.
             length = os.fstat(file.fileno()).st_size
             content = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_COPY) if length else bytearray()
     except OSError as error:
@@ -257,7 +257,7 @@ def find_node(registry: Kernels, name: str, model: str | None) -> Node:
     for bundle, node in everything:
         if node.name == name and model in (None, node.model):
             models.add(node.model)
-            entries.setdefault(node.signature, (bundle, node))  # of several bundles, the first
+            entries.setdefault(node.signature, (bundle, node))  # the first of several bundles
     if len(models) > 1:
         raise KernelNotFoundError(
             f"several models have a node {name!r}: give model=, one of {', '.join(sorted(models))}"

@@ -1,4 +1,4 @@
-"""`PackedFilter`: a filter packed once for a kernel and used in many calls; `PackedFilters`: for several kernels."""
+"""`PackedFilter`: a filter packed once and used in many calls; `PackedFilters`: one for several kernels."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ..problem import Problem
 from ..support.files import write_whole
 from .arrays import LINE_BYTES, aligned_copy
 
-# Functions of a library whose kernel packs the filter: (filter, packed), and the kernel after that,
-# (data, packed[, bias], output). `tvmconv_kernel` calls both.
+# Functions of a library whose kernel has a packed layout: (filter, packed) packs, and (data, packed[, bias], output) computes.
+# `tvmconv_kernel` calls both.
 PACK_SYMBOL, PACKED_SYMBOL = "tvmconv_pack", "tvmconv_packed"
 
 
 class PackedFilter:
-    """A filter in the layout that a kernel computes with. Made by :meth:`tvmconv.runtime.kernel.Kernel.pack`.
+    """A filter in a kernel's layout. Made by :meth:`tvmconv.runtime.kernel.Kernel.pack`.
 
-    It shares no memory with the filter it was made from. It may be given to every kernel that wants the same layout,
-    for example of another batch size. It can be pickled, and saved to a file.
+    It shares no memory with the plain filter. Every kernel with the same layout takes it, for example one of another batch
+    size. It can be pickled, and saved to a file.
 
     Parameters
     ----------
@@ -51,16 +51,16 @@ class PackedFilter:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory it takes."""
+        """Bytes of memory."""
         return self.array.nbytes
 
     def of(self, layout: str) -> PackedFilter:
-        """Return itself, if it has a layout.
+        """Return the filter itself, if its layout is `layout`.
 
         Raises
         ------
         InputError
-            If it has another.
+            If it has another layout.
         """
         if layout == self.layout:
             return self
@@ -99,9 +99,9 @@ class PackedFilter:
 
 
 class PackedFilters:
-    """A filter in each of the layouts that several kernels compute with. Made by the `pack` of a kernel that calls them.
+    """A filter in each of several kernels' layouts. Made by the `pack` of a kernel that calls them.
 
-    It may be given to every kernel that wants one of the layouts. It can be pickled.
+    Every kernel with one of the layouts takes it. It can be pickled.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class PackedFilters:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that all take together."""
+        """Bytes of memory of all layouts."""
         return sum(each.nbytes for each in self._filters.values())
 
     def of(self, layout: str) -> PackedFilter:
@@ -144,7 +144,7 @@ PACKED = (PackedFilter, PackedFilters)
 
 
 def plain_layout(problem: Problem) -> str:
-    """Return the name of the layout of a filter as callers have it, which kernels take that read it in place."""
+    """Return the name of a plain filter's layout, for kernels that read the filter in place."""
     return f"{'x'.join(map(str, problem.filter_shape))}-{problem.filter_format}-{problem.dtype}"
 
 

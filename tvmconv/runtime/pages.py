@@ -1,4 +1,4 @@
-"""Memory on huge pages, for what each call reads from end to end: few entries of a TLB cover it."""
+"""Memory on huge pages, for arrays that every call reads from end to end: few TLB entries cover them."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ import numpy as np
 from .arrays import LINE_BYTES, array_in
 
 _HUGE_PAGE = 2 << 20
-# Bytes taken from the system at once. They are given back when no array in them is left.
+# Bytes allocated at once; freed when no array in them is left.
 _SLAB = 16 << 20
-# Linux's setting of such pages for programs that ask: [always], [madvise] or [never].
+# Linux's setting of transparent huge pages: [always], [madvise] or [never].
 _SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _rests: list[np.ndarray] = []  # of slabs: as many as threads that asked at the same time; pop and append are atomic
 
 
 def huge_pages(size: int) -> np.ndarray:
-    """Return so many bytes, all zero, that begin at a huge page, where the system has any (`setting`)."""
-    # Memory that forks would share, mmap's default, has none; Windows has no forks.
+    """Return `size` zero bytes at the beginning of a huge page, where the system has any (`setting`)."""
+    # Shared memory, mmap's default, gets no huge pages; Windows has no such flags.
     private = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
     pages = mmap.mmap(-1, size + _HUGE_PAGE, **private)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a Linux that was built without them refuses; the memory is as good, only slower
+        with suppress(OSError):  # a Linux built without huge pages refuses; small pages are only slower
             pages.madvise(mmap.MADV_HUGEPAGE)
     memory = np.frombuffer(pages, np.uint8)
     return memory[-memory.ctypes.data % _HUGE_PAGE :][:size]
 
 
 def setting() -> str:
-    """Return what the system gives programs that ask for huge pages: ``always`` or ``madvise``, which are some, or ``never``."""
+    """Return Linux's setting of transparent huge pages: ``always``, ``madvise`` or ``never``."""
     try:
         words = _SETTING.read_text().split()
     except OSError:
@@ -42,7 +42,7 @@ def setting() -> str:
 
 
 def zeros(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> np.ndarray:
-    """Return a new array of zeros that begins at a cache line, right behind the one before: the filters of a model share pages."""
+    """Return a new array of zeros that begins at a cache line, right after the previous one: filters of a model share pages."""
     size = -(-prod(shape) * dtype.itemsize // LINE_BYTES) * LINE_BYTES
     try:
         rest = _rests.pop()

@@ -1,4 +1,4 @@
-"""Count the processors that this process can keep busy; `lowering/native/processors.c` does so without Python."""
+"""Count the processors that this process can keep busy, as `lowering/native/processors.c` does."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
 
 _ROOT = Path("/")
-ALL_PROCESSORS = 8  # of which each has a thread: as in `processors.c`, which says why
+ALL_PROCESSORS = 8  # up to so many, each has a thread: `processors.c` says why
 
 
 def allowed_processors() -> set[int]:
-    """Return the numbers of those that this process may run on, by this thread or the first; of systems that do not say, all."""
+    """Return the processors in this thread's or the main thread's affinity, the larger set; all on systems without affinity."""
     if sys.platform == "linux":
         return max(os.sched_getaffinity(0), os.sched_getaffinity(os.getpid()), key=len)
     return set(range(os.cpu_count() or 1))
 
 
 def usable_processors() -> int:
-    """Return those that this process may run on, or :func:`quota`, if it is less."""
+    """Return the number of allowed processors, or :func:`quota` if that is less."""
     allowed, given = len(allowed_processors()), quota()
     return allowed if given is None else min(allowed, given)
 
 
 def kernel_threads() -> int:
-    """Return how many threads a kernel has by default: as many as there are :func:`cores` and :func:`quota` for, or OMP_NUM_THREADS processors."""
+    """Return a kernel's default number of threads: the least of :func:`cores` and :func:`quota`, or of processors and OMP_NUM_THREADS."""
     # OpenMP takes a list, one number for each level of nested parallelism; kernels have one level.
     text = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     asked = int(text) if text.isascii() and text.isdigit() else 0
@@ -36,23 +36,21 @@ def kernel_threads() -> int:
 
 
 def cores(allowed: Collection[int], root: Path = _ROOT) -> int:
-    """Return how many threads these processors are for: one each for up to eight; of more one of each core, but eight at least.
+    """Return the number of threads for these processors: one for each of up to eight; else one for each core, at least eight.
 
-    Of cores that do not all do as much only the strongest count, and those of one node of memory: the one that has most.
+    On hybrid CPUs only the strongest cores count; on NUMA machines only the node with most cores.
 
     Parameters
     ----------
     allowed
         Numbers of the processors.
     root
-        Folder with ``sys/devices/system``; a processor of which that says nothing is a core.
+        Folder with ``sys/devices/system``; a processor that is missing there counts as a core.
     """
     if len(allowed) <= ALL_PROCESSORS:
         return len(allowed)
     capacities = {each: _capacity(root, each) for each in allowed}
-    if not any(
-        capacities.values()
-    ):  # as before Linux 6.12 on x86, which has counters of their own for cores of performance
+    if not any(capacities.values()):  # x86 before Linux 6.12: P cores have a performance monitoring unit of their own
         performance = _list(root / "sys/devices/cpu_core/cpus")
         capacities = {each: int(each in performance) for each in allowed}
     strongest = max(capacities.values())
@@ -66,37 +64,37 @@ def cores(allowed: Collection[int], root: Path = _ROOT) -> int:
 
 
 def nodes(root: Path = _ROOT) -> dict[int, set[int]]:
-    """Return the processors of each node of memory that has some; none where the kernel knows no nodes."""
+    """Return the processors of each NUMA node that has any; empty without NUMA."""
     folder = root / "sys/devices/system/node"
     return {each: _list(folder / f"node{each}/cpulist") for each in sorted(_list(folder / "has_cpu"))}
 
 
 def _capacity(root: Path, processor: int) -> int:
-    """Return how much a processor does at most, beside others; 0: the kernel does not say."""
+    """Return a processor's relative capacity; 0: the kernel does not report it."""
     text = "".join(_lines(root / f"sys/devices/system/cpu/cpu{processor}/cpu_capacity"))
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def _siblings(root: Path, processor: int) -> set[int]:
-    """Return the processors of a processor's core."""
+    """Return the processors (SMT siblings) of a processor's core."""
     return _list(root / f"sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list")
 
 
 def _list(path: Path) -> set[int]:
-    """Return the numbers of a list as ``0,64`` or ``0-1``."""
+    """Return the numbers in a file's list, such as ``0,64`` or ``0-1``."""
     ends = [each.strip().partition("-") for each in ",".join(_lines(path)).split(",") if each.strip()]
     return {number for first, _, last in ends for number in range(int(first), int(last or first) + 1)}
 
 
 def quota(root: Path = _ROOT) -> int | None:
-    """Return how many processors' time the control groups of this process give it, rounded up; None: as much as there is.
+    """Return the CPU quota of this process's control groups in processors, rounded up; None: there is no limit.
 
-    Containers are limited so (``docker run --cpus``, ``resources.limits.cpu``), by version 2 of control groups or by version 1.
+    Containers are limited by it (``docker run --cpus``, ``resources.limits.cpu``), in control groups of version 1 or 2.
 
     Parameters
     ----------
     root
-        Folder with ``proc/self/cgroup``, ``proc/self/mountinfo`` and what they name.
+        Folder with ``proc/self/cgroup``, ``proc/self/mountinfo`` and the folders that they name.
     """
     found = [
         processors
@@ -109,7 +107,7 @@ def quota(root: Path = _ROOT) -> int | None:
 
 
 def _mounts(root: Path) -> Iterator[tuple[str, str, int]]:
-    """Yield where hierarchies that limit processors are mounted, which group is mounted there, and their version."""
+    """Yield the mount point, mounted group and version of each hierarchy that limits processors."""
     for line in _lines(root / "proc/self/mountinfo"):
         # Number, parent, device, root, where, options, ... - type, device, options of the file system.
         head, separator, tail = line.partition(" - ")
@@ -123,7 +121,7 @@ def _mounts(root: Path) -> Iterator[tuple[str, str, int]]:
 
 
 def _group(root: Path, version: int) -> str | None:
-    """Return the group of this process in the hierarchy of version 2, or in that of version 1 which limits processors."""
+    """Return this process's group in the hierarchy of version 2, or in the cpu hierarchy of version 1."""
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
         if path and (controllers == "" if version == 2 else "cpu" in controllers.split(",")):
@@ -132,7 +130,7 @@ def _group(root: Path, version: int) -> str | None:
 
 
 def _hierarchy(root: Path, mounted: str, top: str, group: str) -> Iterator[Path]:
-    """Yield the folders of a group and of those it is in, up to what is mounted."""
+    """Yield the folders of a group and its ancestors, up to the mounted one."""
     inside = PurePosixPath(group)
     # A group outside of the mounted one cannot be read; the mounted one can.
     below = inside.relative_to(top) if inside.is_relative_to(top) and ".." not in inside.parts else PurePosixPath()
@@ -141,7 +139,7 @@ def _hierarchy(root: Path, mounted: str, top: str, group: str) -> Iterator[Path]
 
 
 def _limit(folder: Path, version: int) -> int | None:
-    """Return the processors' time that a group's limit allows, rounded up; None if it has no limit."""
+    """Return a group's own limit in processors, rounded up; None if it has none."""
     if version == 2:
         words = " ".join(_lines(folder / "cpu.max")).split()
     else:

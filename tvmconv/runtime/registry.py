@@ -40,20 +40,17 @@ def load(
     Parameters
     ----------
     paths
-        The bundles' folders. Where several have a kernel for one problem, the most specific that a
-        device runs is taken: the most CPU features, on a GPU the code of the nearest architecture, then tuned before
-        untuned, then the earlier bundle.
+        The bundles' folders. If several have a kernel for one problem, the most specific that a device runs is taken: the
+        most CPU features, on a GPU the nearest architecture, then tuned before untuned, then the earlier bundle.
     threads
-        Number of threads of each call on the CPU; None: as many as there are processors for, or ``OMP_NUM_THREADS``, if
-        it is less.
+        Number of threads of each call on the CPU; None: by the number of processors, or ``OMP_NUM_THREADS`` if that is less.
     verify
-        ``"first-use"``: a kernel that was never run where it was built or verified (``info.verified`` is None) is
-        compared with the reference, in this process, before its first answer, which takes as long as the reference
-        does; its call raises VerificationError if it is wrong. None: such kernels are used, with a warning when the
-        bundle is loaded.
+        ``"first-use"``: a kernel that never ran where it was built or verified (``info.verified`` is None) is compared with
+        the reference before its first answer, in this process and at the reference's speed; its call raises VerificationError
+        if it is wrong. None: such kernels are used, with a warning when the bundle is loaded.
     split_batch
-        Whether a batch without a kernel of its own is served by calls of kernels for other batches of the same problem,
-        on slices of the arrays: of the largest first. Nothing is copied; it takes as long as these calls together.
+        Whether a batch without a kernel is split into calls of kernels for other batches of the same problem, the largest
+        first, on slices of the arrays. Nothing is copied; the time is the sum of these calls.
 
     Raises
     ------
@@ -70,11 +67,11 @@ def load(
 
 
 class Registry:
-    """The kernels of some bundles that this machine can run. Made by :func:`load`.
+    """The kernels of one or several bundles that this machine can run. Made by :func:`load`.
 
-    It is indexed by signatures, and iterates over them: ``registry[signature]`` is a kernel, the CPU's, or the first
-    GPU's that has one where the CPU has none. Calls run where their arrays are. Calls are safe from several threads, and those of CPU kernels after ``fork``.
-    It can be asked for problems of families, and for batches that `split_batch` serves by calls of several kernels, but does not list them.
+    It is indexed by signatures, and iterates over them: ``registry[signature]`` is the CPU's kernel, or if there is none that of
+    the first GPU with one. Calls run where their arrays are. Calls are safe from several threads, and those of CPU kernels after ``fork``.
+    Problems of families, and batches that `split_batch` serves, can be looked up, but are not listed.
     """
 
     def __init__(
@@ -138,17 +135,17 @@ class Registry:
         Parameters
         ----------
         device
-            ``"cpu"``, ``"cuda"``, ``"cuda:1"``, or a torch.device: where it is to run. None: on the CPU, or on the first
-            GPU that has one where the CPU has none. Only where no device has one, the batch is split.
+            ``"cpu"``, ``"cuda"``, ``"cuda:1"``, or a torch.device. None: the CPU, or if it has no kernel the first GPU with
+            one. The batch is split only if no device has a kernel.
 
         Raises
         ------
         KernelNotFoundError
-            Naming the nearest kernel there is, the fields that differ, and the command that builds it.
+            Names the nearest kernel, the fields that differ, and the command that builds the missing one.
         UnsupportedMachineError
-            If there are kernels for it, each for CPU features or GPUs that this machine lacks; or no such GPU.
+            If all its kernels need CPU features or GPUs that this machine lacks; or there is no such GPU.
         InputError
-            If `problem` is no Problem, or `device` no device.
+            If `problem` is no Problem, or `device` names no device.
         """
         if not isinstance(problem, Problem):
             raise InputError(f"lookup takes a Problem, not {problem!r}; a signature's kernel is registry[signature]")
@@ -172,18 +169,18 @@ class Registry:
         return kernel
 
     def serve(self, problem: Problem, batches: Collection[int]) -> Kernel | None:
-        """Return a callable that computes a problem on the CPU by kernels of some batches, or else by a family's; None if there is none."""
+        """Return the CPU's kernel of a problem: its own or a split into `batches`, a family's if `batches` is empty; None if there is none."""
         own = self._own(problem, None) if problem.batch in batches else None
         kernel = own or (self._split(problem, None, batches) if batches else self._family(problem, None))
         return kernel if isinstance(kernel, Kernel) else None
 
     def _own(self, problem: Problem, device: Device) -> Kernel | CudaKernel | None:
-        """Return the kernel for just this problem."""
+        """Return the kernel that was built for this problem."""
         signature = format_signature(problem)
         return self._kernel(signature, device) if signature in self._table(device) else None
 
     def _family(self, problem: Problem, device: Device) -> FamilyKernel | None:
-        """Return the kernel of a family that the problem is of."""
+        """Return the kernel of a family that has the problem."""
         return self._families.kernel(problem) if device is None else None
 
     def _split(
@@ -193,7 +190,7 @@ class Registry:
         split = find_split(problem, self._table(device), device, batches) if self.split_batch else None
         if split is None or split.obstacle is not None:
             return None
-        # An empty problem still needs its filter checked and packed as one of the kernels takes it.
+        # A split without calls still checks and packs the filter by one of the kernels.
         used = [part.batch for part in split.parts] or [split.batches[-1]]
         kernels = [self._kernel(format_signature(problem.with_(batch=batch)), device) for batch in used]
         if device is None:
@@ -201,19 +198,19 @@ class Registry:
         return CudaSplitKernel(problem, split, [kernel for kernel in kernels if isinstance(kernel, CudaKernel)])
 
     def node(self, name: str, model: str | None = None) -> Node:
-        """Return a node of a model, which a call computes with the filter that the bundle has: ``node(name)(data)``.
+        """Return a node of a model; a call ``node(name)(data)`` computes it with the bundle's filter.
 
         Parameters
         ----------
         name
             Its name in the model.
         model
-            The name of the model's file, where the bundles have several models with such a node.
+            The name of the model's file, if several models have a node of that name.
 
         Raises
         ------
         KernelNotFoundError
-            If there is none, or there are several.
+            If there is no such node, or there are several.
         InputError
             If `name` is no text.
         """
@@ -254,20 +251,20 @@ class Registry:
     ) -> Any:
         """Compute a Convolution; the attributes are those of :func:`tvmconv.ops.convolution`.
 
-        What its epilogue takes are `scale` and `slope` (for ``prelu``), f32 factors of each channel, and `residual`,
-        which ``add`` adds.
+        Operands of the epilogue are `scale` and `slope` (for ``prelu``), f32 factors of each channel, and `residual`, the
+        summand of ``add``.
 
         Returns
         -------
         array
-            `out` if given, else a new array of the kind of `data`.
+            `out` if given, else a new array of the library of `data`.
 
         Raises
         ------
         InvalidProblemError
             If the shapes and attributes describe no convolution.
         InputError
-            If an array is of a kind, type or layout that no kernel takes.
+            If an array is of a library, type or layout that no kernel takes.
         KernelNotFoundError, UnsupportedMachineError, BundleError
             As for :meth:`lookup` and :class:`tvmconv.Kernel`.
         """
@@ -289,7 +286,7 @@ class Registry:
     ) -> Any:
         """Compute a ConvolutionBackpropData; the attributes are those of :func:`tvmconv.ops.convolution_backprop_data`.
 
-        Takes what the epilogue needs, returns and raises as :meth:`convolution`.
+        Operands of the epilogue, result and errors are those of :meth:`convolution`.
         """
         named = {"output_shape": output_shape, **attributes}
         kernel = self._calls.find(ops.convolution_backprop_data, data, filter, bias, named)

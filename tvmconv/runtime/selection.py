@@ -1,6 +1,6 @@
-"""Select the variant of a kernel that a device takes: this machine's CPU, or one of its GPUs.
+"""Select the best variant of a kernel for a device: this machine's CPU, or one of its GPUs.
 
-A device is a `tvmconv.runtime.cuda.gpus.Gpu`, or None for the CPU. The NVIDIA driver is asked only where the answer needs it.
+A device is a `tvmconv.runtime.cuda.gpus.Gpu`, or None for the CPU. The NVIDIA driver is called only if needed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .cuda.gpus import Gpu, survey
 from .cuda.kernel import CudaKernel
 from .kernel import Kernel
 
-# Variants that are the best for each signature that a device can run.
+# The best variant that a device can run, by signature.
 Table = dict[str, tuple[Bundle, Entry]]
 MACHINE_CODE, PTX = 0, 1
 
@@ -40,7 +40,7 @@ def parse_device(device: Any) -> Device:
 
 
 def gpu_at(index: int) -> Gpu:
-    """Return a GPU by its number; UnsupportedMachineError if this machine has no such."""
+    """Return a GPU by its number; raise UnsupportedMachineError if this machine lacks it."""
     found = survey()
     if index < len(found.gpus):
         return found.gpus[index]
@@ -88,7 +88,7 @@ def _gpu_obstacle(target: BundleTarget) -> str | None:
 
 
 def foreign_isa(target: BundleTarget) -> Isa | None:
-    """Return the instruction set of a target's code, if it is another than this machine's; None: it is not, or it does not say."""
+    """Return the instruction set of a target's code if it differs from this machine's; None: it does not, or is not known."""
     return unless_native(isa_of(target.features)) if target.kind == _CPUS.kind else None
 
 
@@ -110,12 +110,12 @@ def _gpu_fitness(target: BundleTarget, gpu: Gpu) -> str:
 
 
 def is_specific(target: BundleTarget) -> bool:
-    """Return whether code runs on GPUs of its one architecture alone, such as sm_90a."""
+    """Return whether code runs only on GPUs of its own architecture, such as sm_90a."""
     return any(name.startswith("sm_") and name.endswith("a") for name in target.features)
 
 
 def code_for(target: BundleTarget, gpu: Gpu) -> tuple[int, int] | None:
-    """Return which code of a CUDA target a GPU runs; the least is the best.
+    """Return the code of a CUDA target that a GPU runs, as a sort key: the least is the best.
 
     Machine code runs on architectures of the same major number that are not older; PTX, which the driver compiles when
     the kernel is loaded, on all that are not older; that of sm_90a on 9.0 only (CUDA C++ Programming Guide, Binary and PTX
@@ -139,8 +139,8 @@ def code_for(target: BundleTarget, gpu: Gpu) -> tuple[int, int] | None:
 def rank(bundle: Bundle, entry: Entry, device: Device = None) -> tuple[Any, ...]:
     """Return the sort key of variants for a device, the best first.
 
-    On the CPU, more features first: such code is wider, and made for machines like this one. On a GPU, machine code
-    before PTX, and of the newest architecture first. Then tuned before untuned, then the shorter measured time.
+    On the CPU, code with more features comes first: its vectors are wider. On a GPU, machine code comes before PTX, and newer
+    architectures first. Then tuned before untuned, then the shorter measured time.
     """
     target = bundle.targets[entry.target]
     fit = backend_of(device).rank(target, device)
@@ -165,7 +165,7 @@ def runnable(bundle: Bundle) -> list[Entry]:
 def check_usable(bundle: Bundle) -> None:
     """Check that this machine can run something of `bundle`.
 
-    The NVIDIA driver is not asked if the CPU can: a process that only uses the CPU may fork.
+    The NVIDIA driver is not called if the CPU can: a process that only uses the CPU may fork.
 
     Raises
     ------
@@ -181,9 +181,9 @@ def check_usable(bundle: Bundle) -> None:
 
 
 def take_best(bundles: Sequence[Bundle], device: Device) -> Table:
-    """Return, for each signature that a device can run, the best variant; of equals the earlier bundle's.
+    """Return the best variant for each signature that a device can run; among equals the earlier bundle's.
 
-    What `tvmconv verify` found wrong is not taken.
+    Kernels that `tvmconv verify` found wrong are excluded.
     """
     taken: Table = {}
     for bundle in bundles:
@@ -198,7 +198,7 @@ def take_best(bundles: Sequence[Bundle], device: Device) -> Table:
 
 
 def tables(bundles: Sequence[Bundle]) -> dict[Device, Table]:
-    """Return the table of each device: of the CPU, and if there are CUDA kernels, of every GPU."""
+    """Return the table of the CPU, and with CUDA kernels of every GPU."""
     return {device: take_best(bundles, device) for device in devices_for(bundles)}
 
 
@@ -214,7 +214,7 @@ def devices_for(bundles: Sequence[Bundle]) -> list[Device]:
 
 
 def first_gpu(target: BundleTarget) -> int:
-    """Return the number of the first GPU that runs a target's code; there is one (see :func:`obstacle`)."""
+    """Return the number of the first GPU that runs a target's code; :func:`obstacle` must be None."""
     return next(gpu.index for gpu in survey().gpus if code_for(target, gpu) is not None)
 
 
@@ -249,5 +249,5 @@ _GPUS = Backend(
     fitness=_gpu_fitness,
     kernel=lambda bundle, entry, _, before: CudaKernel(bundle, entry, before),
 )
-# Backends by the kind of target; CPUs first: to ask them costs nothing.
+# Backends by the kind of target; CPUs first: their queries cost nothing.
 BACKENDS = {each.kind: each for each in (_CPUS, _GPUS)}

@@ -18,7 +18,7 @@ _WRITTEN_OUT = 3
 
 @dataclass(frozen=True, slots=True)
 class BatchPart:
-    """Calls of one kernel: how many, and for which batch."""
+    """A number of calls of one kernel, with its batch."""
 
     batch: int
     calls: int
@@ -39,9 +39,9 @@ class Split:
     device
         ``"this machine's CPU"``, or a GPU.
     batches
-        The other batch sizes of which it has kernels, the largest first.
+        The batch sizes of its kernels, the largest first.
     parts
-        The calls, in their order. Empty: there is nothing to compute, or an obstacle.
+        The calls in order. Empty: there is nothing to compute, or an obstacle.
     obstacle
         Why there are none; None if there are.
     """
@@ -58,14 +58,14 @@ class Split:
 def find_split(
     problem: Problem, signatures: Iterable[str], device: Device = None, batches: Collection[int] | None = None
 ) -> Split | None:
-    """Return how calls of some kernels, those of `problem` at other batch sizes, serve it on a device.
+    """Return the calls of kernels for other batch sizes that serve `problem` on a device.
 
     Parameters
     ----------
     signatures
-        Of the kernels that the device can run.
+        Signatures of the kernels that the device can run.
     batches
-        Which batches may be called; None: all that there are.
+        Batches that may be called; None: all.
 
     Returns
     -------
@@ -96,9 +96,9 @@ def find_split(
 
 
 def calls_for(batch: int, sizes: Iterable[int]) -> dict[int, int] | None:
-    """Return how many calls of each of some sizes add up to a batch, the largest first; None if none do.
+    """Return numbers of calls, by size, that add up to a batch, the largest size first; None if none do.
 
-    As many of the largest as go into it, then of the next; if that leaves a rest, the fewest calls without one.
+    Greedy: as many of the largest as fit, then of the next; if that leaves a rest, the smallest number of calls without one.
 
     Parameters
     ----------
@@ -116,8 +116,8 @@ def calls_for(batch: int, sizes: Iterable[int]) -> dict[int, int] | None:
 def _fewest(batch: int, sizes: list[int]) -> dict[int, int] | None:
     """Return the fewest calls that add up to `batch`, of sizes in falling order; None if none do."""
     largest, *smaller = sizes
-    # Among as many smaller calls as the largest has images, some add up to a multiple of the largest, which takes no more
-    # calls. So fewer than that are smaller.
+    # Of `largest` or more smaller calls, some add up to a multiple of `largest` (pigeonhole), which takes no more calls of the largest.
+    # So an optimum has fewer smaller calls.
     limit = min(batch, (largest - 1) * max(smaller, default=0))
     count: list[float] = [0.0] + [inf] * limit
     last = [0] * (limit + 1)

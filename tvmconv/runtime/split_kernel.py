@@ -1,4 +1,4 @@
-"""Kernels for a batch that are calls of kernels for others, on slices of their arrays.
+"""Kernels that compute a batch by calls of kernels for other batches, on slices of the arrays.
 
 Batch is the first axis of data, residual and output in both layouts, so the slices of C-contiguous arrays are C-contiguous,
 and nothing is copied.
@@ -23,7 +23,7 @@ from .packed import PACKED, PackedFilter, PackedFilters
 from .split import Split
 
 _Kernel = TypeVar("_Kernel", Kernel, CudaKernel)
-# The arrays whose first axis is the batch.
+# Arrays whose first axis is the batch.
 _OF_IMAGES = ("data", "residual", "output")
 
 
@@ -38,15 +38,15 @@ class SplitKernel(Kernel):
     problem
         The convolution it computes.
     split
-        Which batches are called.
+        The batches of the calls.
     kernels
-        The kernels of these batches; at least one, even where nothing is called.
+        The kernels of these batches; at least one, even if there are no calls.
 
     Attributes
     ----------
     info : Entry
-        What the bundle says of the first of `kernels`, but with the signature of the whole, and the target, algorithm,
-        class, packed filter, workspace and verification of all of them.
+        The first kernel's entry, with the signature of the whole problem, and target, algorithm, class, packed filter,
+        workspace and verification of all kernels together.
     split : Split
         As given; its text is like ``8 + 8 + 1``.
     kernels : tuple of Kernel
@@ -60,11 +60,11 @@ class SplitKernel(Kernel):
 
     @property
     def filter_layout(self) -> str:
-        """Names of the layouts of the packed filters that it takes."""
+        """Names of its packed filters' layouts."""
         return " and ".join(dict.fromkeys(kernel.filter_layout for kernel in self.kernels))
 
     def pack(self, filter: Any) -> PackedFilter | PackedFilters:
-        """Return the filter packed for the kernels, in each of their layouts.
+        """Return the filter packed in each layout of the kernels.
 
         Parameters and errors are those of :meth:`tvmconv.Kernel.pack`.
         """
@@ -133,7 +133,7 @@ class CudaSplitKernel(CudaKernel):
 
 
 def _slices(split: Split, kernels: Sequence[_Kernel]) -> Iterator[tuple[_Kernel, slice]]:
-    """Yield the kernel of each call, and the images that it computes."""
+    """Yield the kernel and the images of each call."""
     by_batch = {kernel.problem.batch: kernel for kernel in kernels}
     begin = 0
     for part in split.parts:

@@ -1,4 +1,4 @@
-"""Kernels that were never run on a machine like this one: warned about, or checked before they are used."""
+"""Kernels that never ran on a machine like this one: a warning, or a check before their first use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .bundle import Bundle, Entry
 
 
 def check_before_use(bundle: Bundle, entry: Entry, problem: Problem | None = None) -> None:
-    """Compare a kernel with the reference, in this process, a family's at the extents of `problem`; VerificationError if it is wrong."""
+    """Compare a kernel with the reference, a family's at the extents of `problem`; raise VerificationError if it is wrong."""
     from .verify import KernelCheck, check_kernel
 
     answer = check_kernel(KernelCheck(bundle, entry, () if problem is None else (problem,)))
@@ -25,7 +25,7 @@ def check_before_use(bundle: Bundle, entry: Entry, problem: Problem | None = Non
 
 
 def warn_unverified(table: Mapping[str, tuple[Bundle, Entry]]) -> None:
-    """Warn about the kernels that would be taken and were never run on a machine like this one."""
+    """Warn about the kernels in a table that never ran on a machine like this one."""
     paths = Counter(str(bundle.path) for bundle, entry in table.values() if entry.verified is None)
     for path, count in paths.items():
         warnings.warn(

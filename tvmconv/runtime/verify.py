@@ -31,7 +31,7 @@ from .kernel import Kernel
 from .processors import allowed_processors
 from .selection import BACKENDS, first_gpu, obstacle, runnable
 
-# A check that takes longer hangs; the reference computes so many operations in a second at least, in f64 by NumPy.
+# Time limit of a check, plus time for the reference, which computes at least so many operations a second in f64 by NumPy.
 CHECK_SECONDS, REFERENCE_FLOPS = 120.0, 1e7
 
 
@@ -44,11 +44,11 @@ class Answer:
     measure, value
         ``"exact"`` and 0, or ``"relative_l2"`` and that error, for transforms and TF32.
     wrong
-        What is wrong with it; empty if nothing is.
+        Description of the error; empty if there is none.
     emulator
-        What it ran under; None: on this machine itself.
+        The emulator; None: it ran natively.
     digest
-        That of a reproducible kernel's answer to `fixed_fill`; None: it is none.
+        Digest of a reproducible kernel's answer to `fixed_fill`; None: the kernel is not reproducible.
     """
 
     measure: str
@@ -58,7 +58,7 @@ class Answer:
     digest: str | None = None
 
     def recorded(self, entry: Entry) -> Entry:
-        """Return a right kernel's entry with this result. A kernel that ran on a machine need not be emulated."""
+        """Return a right kernel's entry with this result; emulation does not replace a native verification."""
         verified = True if self.emulator is None or entry.verified is True else EMULATED
         error = {"measure": self.measure, "value": self.value}
         emulator = self.emulator if verified == EMULATED else None
@@ -67,7 +67,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class KernelCheck:
-    """Check the kernel that `entry` of `bundle` describes; of a family, at the extents of the problems `sizes`."""
+    """Kernel to check, that of `entry` in `bundle`; a family's at the extents of the problems `sizes`."""
 
     bundle: Bundle
     entry: Entry
@@ -84,11 +84,11 @@ class Verdict:
     Attributes
     ----------
     signature, target, algorithm
-        The entry.
+        Those of the entry.
     status
         ``"right"``, ``"wrong"``, or ``"skipped"`` when this machine cannot run it.
     detail
-        What is wrong, or why it was skipped.
+        Description of the error, or the reason for skipping.
     """
 
     signature: str
@@ -99,10 +99,10 @@ class Verdict:
 
 
 def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> list[Verdict]:
-    """Check every entry of the bundle at `path` with inputs for which there is one right answer.
+    """Check every entry of the bundle at `path` with inputs that have one right answer.
 
     The kernels run in a process of their own: one that crashes or hangs is wrong, and the others are still checked.
-    What was found is written into the bundle, as each entry's `verified` and `error`; where it cannot be, with a warning.
+    Each entry's `verified` and `error` are written into the bundle; if that fails, a warning is issued.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
     Returns
     -------
     list of Verdict
-        One an entry, in the bundle's order.
+        A verdict for each entry, in the bundle's order.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> li
     """
     bundle = read_bundle(path)
     if not any(find_emulator(bundle.targets[entry.target]) for entry in bundle.all_entries):
-        runnable(bundle)  # a bundle of which nothing can be checked is not right
+        runnable(bundle)  # raise if nothing can be checked
     verdicts: list[Verdict] = []
     answers: dict[tuple[str, str], Entry] = {}
     sandbox = Sandbox(check_kernel, threads=len(allowed_processors()))
@@ -154,7 +154,7 @@ def _record(path: Path, answers: dict[tuple[str, str], Entry]) -> None:
 
 
 def check_kernel(check: KernelCheck) -> Answer:
-    """Run a kernel on an exact fill, its filter prepacked or not, and a transform or TF32 on normal data too.
+    """Run a kernel on an exact fill, with its filter plain and prepacked, and a transform or TF32 kernel on normal data, too.
 
     The outputs are compared with the reference.
     """
@@ -169,7 +169,7 @@ def check_kernel(check: KernelCheck) -> Answer:
 
 
 def _compare_sizes(check: KernelCheck) -> Answer:
-    """Return the first answer that is wrong, or that of the greatest error."""
+    """Return the first wrong answer, else the one with the greatest error."""
     kernel = FamilyKernel(check.bundle, check.entry, check.sizes[0])
     worst = Answer("exact", 0.0, "")
     for problem in check.sizes:
@@ -198,14 +198,14 @@ def _compare(problem: Problem, entry: Entry, packs: bool, computed: Callable[...
 
 
 def _same_bits(entry: Entry, output: npt.NDArray[Any]) -> Answer:
-    """Return whether a reproducible kernel's answer has the digest that it had elsewhere, if that is known."""
+    """Compare the digest of a reproducible kernel's answer with the recorded one, if there is one."""
     digest = hashlib.sha256(output.tobytes()).hexdigest()[:16]
     differs = f"its answer has the digest {digest}, and had {entry.digest} on another machine"
     return Answer("exact", 0.0, differs if entry.digest not in (None, digest) else "", digest=digest)
 
 
 def _on_cpu(check: KernelCheck) -> Callable[..., npt.NDArray[Any]]:
-    """Return the function that computes a kernel's output for arrays, with its filter prepacked or not."""
+    """Return a function that computes a kernel's output from arrays, with its filter plain or prepacked."""
     kernel = kernel_here(check.bundle, check.entry)
     assert kernel is not None, f"nothing runs {check.entry.signature} for {check.entry.target}"
     return _computer(kernel)
@@ -224,7 +224,7 @@ def _computer(kernel: Kernel) -> Callable[..., npt.NDArray[Any]]:
 
 
 def _on_gpu(check: KernelCheck) -> Callable[..., npt.NDArray[Any]]:
-    """Return the function that computes a kernel's output for arrays on the first GPU that runs its code."""
+    """Return a function that computes a kernel's output from arrays, on the first GPU that runs its code."""
     kernel, index = CudaKernel(check.bundle, check.entry), first_gpu(check.bundle.targets[check.entry.target])
 
     def computed(arrays: Arrays) -> npt.NDArray[Any]:
@@ -236,7 +236,7 @@ def _on_gpu(check: KernelCheck) -> Callable[..., npt.NDArray[Any]]:
 
 
 def _verdict(bundle: Bundle, entry: Entry, sandbox: Sandbox[KernelCheck, Answer]) -> tuple[Verdict, Entry]:
-    """Return the result of checking an entry, and the entry with the part of it that is kept."""
+    """Return the verdict on an entry, and the entry with the recorded result."""
 
     def verdict(status: str, detail: str = "") -> Verdict:
         return Verdict(entry.signature, entry.target, entry.algorithm, status, detail)
@@ -245,7 +245,7 @@ def _verdict(bundle: Bundle, entry: Entry, sandbox: Sandbox[KernelCheck, Answer]
     is_of_family = is_family(entry.signature)
     if hindrance is not None and (is_of_family or find_emulator(bundle.targets[entry.target]) is None):
         return verdict("skipped", hindrance), entry
-    # Only what concerns this entry travels to the process.
+    # The other entries are not sent to the process.
     sizes = parse_family(entry.signature).examples() if is_of_family else ()
     check = KernelCheck(replace(bundle, entries=(), families=()), entry, sizes)
     try:

@@ -1,4 +1,4 @@
-//! Computes a convolution in one thread and in several, which gives the same bits.
+//! Computes a convolution in one thread and in several, with the same bits.
 use std::ffi::{c_char, c_int, c_void, CStr};
 
 type Task = extern "C" fn(argument: *mut c_void, index: c_int);
@@ -14,7 +14,7 @@ const DATA: usize = 56 * 56 * 64;
 const FILTER: usize = 3 * 3 * 64 * 64;
 const OUTPUT: usize = 56 * 56 * 64;
 
-/// Tasks may run in any thread: the library lets them write to different parts of its arrays.
+/// Tasks may run in any thread: they write to disjoint parts of the library's arrays.
 struct Argument(*mut c_void);
 unsafe impl Sync for Argument {}
 

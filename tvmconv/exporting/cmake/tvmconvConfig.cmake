@@ -1,11 +1,11 @@
 # tvmconv_add_library(NAME MODEL SOURCE... [TARGETS TARGET...] [SHARED] [THREADS none|pthreads|openmp]
 #                     [BUILD_OPTIONS OPTION...])
 #
-# Builds the convolutions of SOURCE... (what `tvmconv build` takes) for TARGETS (default: host), when the project is built, and
-# makes the target NAME of them, an imported library with the header NAME.h. It is built again when a file among SOURCE... changes.
+# Builds the convolutions of SOURCE... (what `tvmconv build` takes; absolute paths of generated files) for TARGETS (default: host)
+# with the project, as the target NAME: an imported library with the header NAME.h. It is rebuilt when a file of SOURCE... changes.
 #
 #   SHARED         NAME is the shared library
-#   THREADS        threads of the library's own
+#   THREADS        the library's own threads
 #   BUILD_OPTIONS  other options of `tvmconv build`: --shape x=1x3x320x320
 find_program(TVMCONV_EXECUTABLE tvmconv HINTS "${CMAKE_CURRENT_LIST_DIR}/../../../../../../bin" DOC "The command tvmconv")
 if(NOT TVMCONV_EXECUTABLE)
@@ -40,10 +40,11 @@ function(tvmconv_add_library name)
   set(files "")
   foreach(source IN LISTS given_MODEL)
     get_filename_component(path "${source}" ABSOLUTE BASE_DIR "${CMAKE_CURRENT_SOURCE_DIR}")
-    if(EXISTS "${path}")
+    get_source_file_property(generated "${path}" GENERATED)
+    if(generated OR EXISTS "${path}")
       list(APPEND files "${path}")
       list(APPEND sources "${path}")
-    else() # a signature, or a file that is made first
+    else() # a signature
       list(APPEND sources "${source}")
     endif()
   endforeach()
@@ -57,7 +58,7 @@ function(tvmconv_add_library name)
     COMMENT "Building the convolutions of ${name}"
     VERBATIM)
   add_custom_target("${name}-tvmconv" DEPENDS ${outputs})
-  file(MAKE_DIRECTORY "${folder}") # CMake wants it to be there
+  file(MAKE_DIRECTORY "${folder}") # an include directory of an imported target must exist
   if(given_SHARED)
     add_library("${name}" SHARED IMPORTED GLOBAL)
     set_target_properties("${name}" PROPERTIES IMPORTED_SONAME "lib${name}.so")

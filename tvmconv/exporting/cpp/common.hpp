@@ -1,4 +1,4 @@
-// tvmconv_name.hpp: tvmconv_name.h for C++17 and later, by tvmconv VERSION. What fails throws. See docs/c.md of tvmconv.
+// tvmconv_name.hpp: tvmconv_name.h for C++17 and later, by tvmconv VERSION. Errors are exceptions. See docs/c.md of tvmconv.
 #ifndef tvmconv_name_HPP
 #define tvmconv_name_HPP
 
@@ -36,13 +36,13 @@ class error : public ::std::runtime_error {
 template <class T>
 using span = ::std::span<T>;
 #else
-// What std::span is in C++20: an array of another's.
+// std::span of C++20, as far as this header needs it: a view of an array.
 template <class T>
 class span {
  public:
   span() = default;
   span(T* data, ::std::size_t size) : data_(data), size_(size) {}
-  // Of an array, or of whatever has data() and size(); what is written must outlive the call.
+  // From an array, or a container with data() and size(); an output must be an lvalue.
   template <class Container, class Element = ::std::remove_pointer_t<decltype(::std::data(::std::declval<Container&>()))>,
             class = ::std::enable_if_t<::std::is_convertible_v<Element (*)[], T (*)[]> &&
                                        (::std::is_const_v<T> || ::std::is_lvalue_reference_v<Container>)>>
@@ -56,7 +56,7 @@ class span {
 };
 #endif
 
-// Memory that begins at a line of the cache.
+// Memory that begins at a cache line.
 class buffer {
  public:
   explicit buffer(::std::size_t bytes)
@@ -75,7 +75,7 @@ class buffer {
 // Runs task(index) once for each index below count, in any threads, and returns when all have returned. It may throw.
 using parallel_loop = ::std::function<void(int count, const ::std::function<void(int index)>& task)>;
 
-// How a call is made: on how many threads, 0: as the library does by itself; and on whose, empty: the library's.
+// Options of a call: the number of threads, 0: the library's default; and the loop that runs tasks, empty: the library's.
 struct options {
   int threads = 0;
   parallel_loop parallel_for = {};
@@ -88,7 +88,7 @@ inline void check(int status) {
   if (status != tvmconv_name_OK) throw error(status, ERROR_TEXT);
 }
 
-// The array of a span that has as many elements as the C function takes for granted.
+// Returns the array of a span after checking its number of elements.
 template <class T>
 T* at(span<T> array, ::std::size_t elements, const char* name) {
   if (array.size() != elements)
@@ -97,7 +97,7 @@ T* at(span<T> array, ::std::size_t elements, const char* name) {
   return array.data();
 }
 
-// Makes a call as `options` say: function(const tvmconv_name_call*) returns a status.
+// Calls function(const tvmconv_name_call*), which returns a status, with some options.
 template <class Function>
 void invoke(const options& how, Function function) {
   struct hook {

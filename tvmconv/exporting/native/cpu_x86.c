@@ -1,9 +1,8 @@
-/* Detection of the archive's targets that this CPU runs, by cpuid: the features that Linux lists in /proc/cpuinfo. */
+/* Features of the CPU by cpuid: those that Linux lists in /proc/cpuinfo. */
 #include <cpuid.h>
+#include <stdint.h>
 
-#include "tvmconv-runtime.h"
-
-/* Leaf and subleaf of cpuid, register, bit, the state that the system must save, and Linux's name. */
+/* Leaf and subleaf of cpuid, register, bit, the state (XCR0) that the system must save, and Linux's name. */
 struct feature {
   uint32_t leaf, subleaf;
   uint8_t reg, bit;
@@ -11,12 +10,12 @@ struct feature {
   const char *name;
 };
 
-#include "tvmconv-targets.h"
+#include "tvmconv-detect.h"
 
-/* Bits of XCR0 for AMX's tiles, which a process must ask for, too. */
+/* Bits of XCR0 for AMX's tiles, which also need the process's permission. */
 #define TILES 0x60000u
 
-/* Returns the state that the operating system saves when it switches threads (XCR0). */
+/* Returns the state that the operating system saves on a context switch (XCR0). */
 static uint64_t saved_state(void) {
   uint32_t a, b, c, d, low, high;
   if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return 0;
@@ -24,22 +23,10 @@ static uint64_t saved_state(void) {
   return (uint64_t)high << 32 | low;
 }
 
-static int has(const struct feature *feature, uint64_t saved) {
+static int has(const struct feature *feature) {
   uint32_t registers[4] = {0, 0, 0, 0}; /* eax, ebx, ecx, edx */
   if (!__get_cpuid_count(feature->leaf, feature->subleaf, &registers[0], &registers[1], &registers[2], &registers[3]))
     return 0;
-  if (hidden_feature(feature->name)) return 0;
   if ((feature->state & TILES) && tvmconv_name_rt_allow_tiles() != 0) return 0;
-  return (registers[feature->reg] >> feature->bit & 1) && (saved & feature->state) == feature->state;
-}
-
-uint32_t tvmconv_name_rt_detect(void) {
-  uint64_t saved = saved_state();
-  uint32_t found = 0;
-  for (int i = 0; i < TARGETS; ++i) {
-    int all = 1;
-    for (int f = 0; all && f < targets[i].count; ++f) all = has(&targets[i].features[f], saved);
-    found |= (uint32_t)all << i;
-  }
-  return found;
+  return (registers[feature->reg] >> feature->bit & 1) && (saved_state() & feature->state) == feature->state;
 }

@@ -1,10 +1,10 @@
-/* Kernels of families: the shapes of a call's arrays, and its pads, follow from the extents that it gives. */
+/* Kernels of families: shapes of a call's arrays and pads are computed from its extents. */
 #include "tvmconv-families.h"
 
 enum { MOST_ARRAYS = 8, MOST_RANK = 5 };
 #define MOST_ELEMENTS INT32_MAX
 
-/* Finds the output's extents and the pads at the begin; 0: the extents are none of the family's. */
+/* Computes the output's extents and the pads at the begin; returns 0 if the family does not have these extents. */
 static int resolve(const struct family *family, const int64_t *extents, int64_t *output, int64_t *begin) {
   if (extents == NULL || output == NULL) return 0;
   for (int i = 0; i <= family->rank; ++i) {
@@ -27,9 +27,9 @@ static int resolve(const struct family *family, const int64_t *extents, int64_t 
       begin[axis] = family->pads == UPPER ? both / 2 : both - both / 2;
       end = both - begin[axis];
     }
+    if (begin[axis] < 0 || begin[axis] > MOST_ELEMENTS || end > MOST_ELEMENTS || end < -MOST_ELEMENTS) return 0;
     const int64_t reach = family->transposed ? stride * (input - 1) + span : input + begin[axis] + end - span;
-    if (begin[axis] < 0 || begin[axis] > MOST_ELEMENTS || end > MOST_ELEMENTS || end < -MOST_ELEMENTS || reach < 0) return 0;
-    if (!family->transposed && end < 0) return 0;
+    if (reach < 0 || (!family->transposed && end < 0)) return 0;
     output[1 + axis] = family->transposed ? reach - begin[axis] - end : reach / stride + 1;
     if (output[1 + axis] < 1) return 0;
   }
@@ -49,7 +49,7 @@ int tvmconv_name_rt_run_family(const struct family *family, enum entry entry, co
   for (int i = 0; i <= family->kernel.inputs; ++i) {
     arguments[i] = family->kernel.arguments[i];
     if (i != 0 && i != family->residual && i != family->kernel.inputs) continue;
-    /* Their channels are known. */
+    /* Data, residual and output: the family has their channels, the call their other extents. */
     const int64_t *free = i == 0 ? extents : output, *shape = arguments[i].shape;
     const int first = family->channels_last ? 1 : 2, channels = family->channels_last ? family->rank + 1 : 1;
     shapes[i][0] = free[0];

@@ -1,4 +1,4 @@
-/* No threads of the archive's own: the caller computes, unless it has given a hook. */
+/* No threads of the archive's own: the caller computes, unless a hook is set. */
 #include "tvmconv-runtime.h"
 
 int tvmconv_name_rt_pool_threads(void) { return 1; }

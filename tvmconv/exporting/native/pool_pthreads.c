@@ -1,6 +1,6 @@
-/* The archive's own threads: as many as `processors.c` counts processors, started when a loop first needs them.
+/* The archive's own threads: one for each processor that `processors.c` counts, started when a loop first needs them.
  *
- * One loop has them at a time. A call that finds them taken computes its loop alone. Threads that wait sleep.
+ * They run one loop at a time; a call that finds them busy runs its loop alone. After a short spin, waiting threads sleep.
  */
 #include "threads.h"
 
@@ -9,18 +9,18 @@
 #include "tvmconv-runtime.h"
 
 enum { MOST_THREADS = 256, SPINS = 2000 };
-/* Stack of a task, with room: musl's own default is less. */
+/* Twice the stack that a task needs; musl's default is smaller. */
 #define STACK_BYTES (2u << 20)
 
-static Lock taken = FREE_LOCK; /* by the call whose loop the threads do */
-static Lock lock = FREE_LOCK;  /* of what follows */
+static Lock taken = FREE_LOCK; /* held by the call whose loop the threads run */
+static Lock lock = FREE_LOCK;  /* of the state below */
 static Condition wake = FREE_CONDITION, finished = FREE_CONDITION;
 static struct {
   void (*task)(void *argument, int index);
   void *argument;
   int count;
 } loop;
-static atomic_int waiting, unfinished; /* tasks that nobody has begun, and that are not done */
+static atomic_int waiting, unfinished; /* tasks not begun, tasks not done */
 static int workers;
 
 static void relax(void) {
@@ -31,12 +31,12 @@ static void relax(void) {
 #endif
 }
 
-/* Do tasks until all have begun; the caller has the lock. */
+/* Runs tasks until all have begun; the caller holds the lock. */
 static void do_tasks(void) {
   while (atomic_load(&waiting) > 0) {
     int index = loop.count - atomic_fetch_sub(&waiting, 1);
     give_lock(&lock);
-    loop.task(loop.argument, index); /* which stays as it is until this task is done */
+    loop.task(loop.argument, index); /* `loop` does not change until this task is done */
     take_lock(&lock);
     if (atomic_fetch_sub(&unfinished, 1) == 1) wake_one(&finished);
   }
@@ -54,7 +54,7 @@ static THREAD_RESULT work(void *nothing) {
   return THREAD_DONE;
 }
 
-/* Threads do not exist in a forked child, whoever had the locks. */
+/* A forked child has no workers, and locks that other threads held stay locked. */
 static void in_child(void) {
   workers = 0;
   atomic_store(&waiting, 0);
@@ -64,7 +64,7 @@ static void in_child(void) {
   free_condition(&finished);
 }
 
-/* Start threads until there are as many as a loop can use; fewer, if the system gives no more. */
+/* Starts threads up to the wanted number, or as many as the system allows. */
 static void grow(int wanted) {
   static int registered;
   if (!registered) registered = at_fork(NULL, in_child) == 0;
@@ -72,7 +72,7 @@ static void grow(int wanted) {
   while (workers < wanted && workers < MOST_THREADS && start_thread(work, NULL, STACK_BYTES)) ++workers;
 }
 
-int tvmconv_name_rt_default_threads(void); /* of processors.c */
+int tvmconv_name_rt_default_threads(void); /* in processors.c */
 
 int tvmconv_name_rt_pool_threads(void) {
   static atomic_int known;

@@ -1,7 +1,7 @@
 /* The run-time services of an archive's kernels: variants, arguments, threads, workspaces, errors.
  *
- * A call has its state on its caller's stack. TVM's generated code passes no context to the functions that launch tasks and give
- * memory, so each thread knows by one pointer which call it works for, for as long as it does.
+ * The state of a call is on its caller's stack. TVM's generated code passes no context to the functions that launch tasks and
+ * allocate memory, so a thread-local pointer leads from each thread to the call that it works for.
  */
 #include "tvmconv-runtime.h"
 
@@ -17,7 +17,7 @@
 /* Alignment of blocks; and the size of the header before each in a workspace. */
 #define LINE 64u
 
-/* A call. `workspace` is NULL, or has room for `shared` bytes and then `task` bytes for each of `threads`. */
+/* A call. `workspace` is NULL, or has `size.shared` bytes and then `size.task` bytes for each of `threads`. */
 struct call {
   tvmconv_name_parallel_for parallel_for;
   void *context;
@@ -27,12 +27,12 @@ struct call {
   atomic_int status;
 };
 
-/* Stands a line before each block of the allocator's. */
+/* Header of a block from the allocator, one LINE before it: a doubly linked list. */
 struct header {
   struct header *before, *after;
 };
 
-/* Work of a thread: the call itself, or a task of it; the part of the workspace that is left; and else its blocks. */
+/* Work of a thread: a call or one of its tasks, with the rest of its part of the workspace, or its blocks from the allocator. */
 struct frame {
   struct call *call;
   char *next, *end;
@@ -84,13 +84,13 @@ const char *tvmconv_name_error_string(int status) {
   }
 }
 
-/* The choice: 0 before it is made, else CHOSEN and a bit for each target that this CPU runs. */
+/* Result of the detection: 0 before it, else CHOSEN and a bit for each target that this CPU runs. */
 #define CHOSEN 0x80000000u
 
 static uint32_t runs(void) {
   static atomic_uint choice;
   uint32_t chosen = atomic_load_explicit(&choice, memory_order_relaxed);
-  if (chosen == 0) { /* threads that come here together find the same */
+  if (chosen == 0) { /* concurrent threads detect the same */
     chosen = CHOSEN | tvmconv_name_rt_detect();
     atomic_store_explicit(&choice, chosen, memory_order_relaxed);
   }
@@ -113,13 +113,13 @@ const struct variant *tvmconv_name_rt_variant(const struct kernel *kernel) {
   return NULL;
 }
 
-/* The first failure of a call is what it returns. */
+/* Keeps the first failure of a call, which it returns. */
 static void fail(struct call *call, int status) {
   int none = tvmconv_name_OK;
   atomic_compare_exchange_strong(&call->status, &none, status);
 }
 
-/* Kernels say why they refuse their arguments, which the functions of this archive have checked before. */
+/* Called by a kernel that refuses its arguments, although this archive has checked them; the text is dropped. */
 void tvmconv_name_rt_raise(const char *kind, const char **parts, int32_t count) {
   (void)kind, (void)parts, (void)count;
   fail(current->call, tvmconv_name_ERROR_KERNEL);
@@ -139,8 +139,8 @@ int tvmconv_name_rt_allow_tiles(void) {
   return -1;
 }
 
-/* malloc keeps freed blocks of up to 32 MiB for the next call; larger ones come from the system each time, in huge pages. See
- * launcher.c, which does the same for the libraries of bundles, with what it was measured to give. */
+/* malloc keeps freed blocks of up to 32 MiB for the next call; larger ones come from the system each time, so they are aligned to
+ * huge pages, as in launcher.c, which has the measurements. */
 #define KEPT_BYTES (31u << 20)
 #define HUGE_PAGE_BYTES (2u << 20)
 
@@ -208,7 +208,7 @@ int tvmconv_name_rt_release(int device_type, int device, void *block) {
   return 0;
 }
 
-/* Give back what a kernel that failed has left. */
+/* Frees the blocks that a failed kernel has left. */
 static void leave(struct frame *frame, struct frame *outer) {
   for (struct header *left = frame->blocks; left != NULL;) {
     struct header *after = left->after;
@@ -249,7 +249,7 @@ int tvmconv_name_rt_launch(int (*task)(int, void *, void *), void *data, int cou
   struct call *call = current->call;
   if (count <= 0 || count > call->threads) count = call->threads;
   struct launch launch = {call, task, data, count, 0};
-  if (current->is_task) { /* no loop of tvmconv's is within another; if one were, this task would do it all */
+  if (current->is_task) { /* tvmconv generates no nested loops; one would run whole in this task */
     struct {
       void *sync_handle;
       int32_t tasks;
@@ -276,7 +276,7 @@ static int threads_of(const tvmconv_name_call *given) {
   return hooks.threads > 0 ? hooks.threads : tvmconv_name_rt_pool_threads();
 }
 
-/* A workspace of any address: its first line is found within. */
+/* Room to align a workspace of any address to a line. */
 static size_t total(struct workspace size, int threads) {
   size_t bytes = size.shared + (size_t)threads * size.task;
   return bytes > 0 ? bytes + LINE - 1 : 0;
@@ -372,7 +372,7 @@ int tvmconv_name_rt_pack(const struct kernel *kernel, const void *filter, void *
   struct call call;
   int status = begin(&call, NULL, variant->pack_workspace);
   if (status != tvmconv_name_OK) return status;
-  memset(packed, 0, bytes); /* where no element comes, too: equal filters give equal bytes */
+  memset(packed, 0, bytes); /* padding is 0: equal filters give equal bytes */
   return enter(&call, variant->pack, types, arrays, 2, NULL, 0);
 }
 

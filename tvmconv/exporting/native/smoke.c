@@ -1,4 +1,4 @@
-/* Runs every kernel of the library on integers, and compares with the answers beside it. 77: this CPU runs not all. */
+/* Runs every kernel of the library on integers and compares with smoke-answers.h. Exits with 77 if this CPU does not run all. */
 #include "tvmconv_name.h"
 
 #include <math.h>
@@ -23,7 +23,7 @@ static uint32_t bits_of(float value) {
   return bits;
 }
 
-/* Small integers and halves, which all types have. */
+/* Stores a small integer or half, which every type represents. */
 static void store(const char *type, void *array, size_t at, float value) {
   uint32_t bits = bits_of(value);
   if (strcmp(type, "f32") == 0)
@@ -38,7 +38,7 @@ static void store(const char *type, void *array, size_t at, float value) {
     ((int32_t *)array)[at] = (int32_t)value;
   else if (strcmp(type, "bf16") == 0)
     ((uint16_t *)array)[at] = (uint16_t)(bits >> 16);
-  else /* another bias of the exponent, and fewer bits after it */
+  else /* f16: another exponent bias, and fewer mantissa bits */
     ((uint16_t *)array)[at] = (uint16_t)(value == 0 ? 0 : (bits >> 16 & 0x8000) | (((bits >> 13) & 0x3FFFF) - (112u << 10)));
 }
 
@@ -79,7 +79,7 @@ static void *draw(const tvmconv_name_array *array, const struct answer *answer) 
   return made;
 }
 
-/* 0 if an output is the answer. */
+/* Returns 0 if an output is the expected one. */
 static int compare(const tvmconv_name_array *array, const void *output, const struct answer *answer) {
   if (answer->exact) {
     uint64_t sum = 0;

@@ -4,16 +4,16 @@
 
 #include "tvmconv-runtime.h"
 
-/* An extent: its range, what divides it, and which other it equals, or itself. */
+/* An extent: its range, its divisor, and the number of the extent that it must equal (or its own). */
 struct extent {
   int64_t least, greatest, multiple;
   int same;
 };
 
-/* Pads: numbers; half of what outputs of input / stride take, the odd one at the end or at the begin; given in each call. */
+/* Pads: fixed; ONNX's SAME_UPPER and SAME_LOWER; or given in each call. */
 enum pads { FIXED, UPPER, LOWER, OWN };
 
-/* A family: a kernel whose shapes have channels alone; batch and then spatial extents; `residual` is which input that is, or 0. */
+/* A family: a kernel whose shapes have only the channels set; extents of batch and space; `residual`: that input's number, or 0. */
 struct family {
   struct kernel kernel;
   int rank, channels_last, transposed, residual;

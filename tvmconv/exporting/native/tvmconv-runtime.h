@@ -30,7 +30,7 @@ struct any {
 enum { ON_CPU = 1, INTEGER = 1, TENSOR = 7 };
 typedef int function(void *self, const struct any *arguments, int32_t count, struct any *result);
 
-/* An array that a kernel takes, contiguous. */
+/* A contiguous array, as a kernel takes it. */
 struct argument {
   const int64_t *shape;
   size_t elements;
@@ -38,12 +38,12 @@ struct argument {
   uint8_t code, bits;
 };
 
-/* Memory that a function allocates at most: by itself, and each task of a parallel loop. */
+/* Upper bound of a function's allocations: in a call, and in each task of a parallel loop. */
 struct workspace {
   size_t shared, task;
 };
 
-/* A kernel for one of the archive's targets. Without a function that packs, it reads the filter in place. */
+/* A kernel for one of the archive's targets. If `pack` is NULL, it reads the filter in place. */
 struct variant {
   uint32_t target;
   function *plain, *pack, *packed;
@@ -53,7 +53,7 @@ struct variant {
 
 enum { MOST_AXES = 3 };
 
-/* A kernel: inputs, data and filter first, then the output; and its variants, the best first. Of a family it takes numbers, too. */
+/* A kernel: inputs (data and filter first), then the output; its variants, the best first; for a family, further integer arguments. */
 struct kernel {
   int inputs;
   const struct argument *arguments;
@@ -63,27 +63,21 @@ struct kernel {
   int number_count;
 };
 
-/* A packed filter of a layer, for the kernel's variant of the same number; NULL: there is the plain one, `plain`, alone. */
-struct filters {
-  const void *const *packed;
-  const void *plain;
-};
-
 enum entry { PLAIN, PACKED };
 
 /* Returns whether this CPU runs the code for a target. */
 int tvmconv_name_rt_runs(int target);
-/* The variant that this CPU runs, NULL if there is none. */
+/* Returns the best variant that this CPU runs, NULL if there is none. */
 const struct variant *tvmconv_name_rt_variant(const struct kernel *kernel);
 
-/* Compute with arrays in the order of the kernel's arguments; `call` may be NULL. */
+/* Computes from arrays in the order of the kernel's arguments; `call` may be NULL. */
 int tvmconv_name_rt_run(const struct kernel *kernel, enum entry entry, const tvmconv_name_call *call,
                         const void *const *arrays);
 int tvmconv_name_rt_pack(const struct kernel *kernel, const void *filter, void *packed);
 size_t tvmconv_name_rt_packed_bytes(const struct kernel *kernel);
 size_t tvmconv_name_rt_workspace_bytes(const struct kernel *kernel, enum entry entry, int threads);
 
-/* The functions that kernels call: errors, tiles, and what `__TVMBackend...` point to. */
+/* Functions that kernels call: errors, AMX's tiles, and those that `__TVMBackend...` point to. */
 void tvmconv_name_rt_raise(const char *kind, const char **parts, int32_t count);
 int tvmconv_name_rt_allow_tiles(void);
 int tvmconv_name_rt_launch(int (*task)(int, void *, void *), void *data, int count);
@@ -95,7 +89,7 @@ int tvmconv_name_rt_release(int device_type, int device, void *block);
 int tvmconv_name_rt_pool_threads(void);
 int tvmconv_name_rt_pool_for(void *context, int count, void (*task)(void *argument, int index), void *argument);
 
-/* Returns whether the environment says to do without a feature, by its name in a list with spaces between. */
+/* Returns whether the environment hides a feature, by its name in a list separated by spaces. */
 static inline int hidden_feature(const char *name) {
   const char *list = getenv("TVMCONV_HIDDEN_FEATURES");
   size_t length = strlen(name);
@@ -104,7 +98,7 @@ static inline int hidden_feature(const char *name) {
   return 0;
 }
 
-/* A bit for each of the archive's targets whose features this CPU has; and the sets of targets of its kernels. */
+/* Bits of the archive's targets whose features this CPU has; and the sets of targets that its kernels have variants for. */
 uint32_t tvmconv_name_rt_detect(void);
 extern const uint32_t tvmconv_name_rt_covers[];
 extern const int tvmconv_name_rt_covers_count;

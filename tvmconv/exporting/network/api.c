@@ -1,4 +1,4 @@
-/* A network's functions for programs in C. `tvmconv_name` becomes the library's name. */
+/* The functions of a network's header. `tvmconv_name` becomes the library's name. */
 #include "threads.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ network_function __tvm_ffi_tvmconv_network_open, __tvm_ffi_tvmconv_network_close
 #pragma weak tvmconv_allow_tiles /* of x86 alone */
 int tvmconv_allow_tiles(void);
 
-/* Extents that calls give: the library defines how many, if there are any. */
+/* Number of free extents; the header of a network without them defines none. */
 #ifdef tvmconv_name_EXTENTS
 enum { EXTENTS = tvmconv_name_EXTENTS };
 #else
@@ -28,10 +28,10 @@ struct tvmconv_name_network {
   int64_t handle;
 };
 
-/* Arguments of the current call of this thread, NULL: none; and whether its own loops failed. */
+/* Options of this thread's current call, NULL: none; and whether its hook for threads failed. */
 static __thread const tvmconv_name_call *current;
 static __thread int unfinished;
-static Lock once = FREE_LOCK; /* of what follows */
+static Lock once = FREE_LOCK; /* of the variables below */
 static void *pool;
 static int usual_threads; /* asked once: it reads the control groups, which takes longer than a small network */
 
@@ -53,12 +53,12 @@ struct loop {
   int tasks, failed, done;
 };
 
-/* A share of the iterations, which lies in a row. */
+/* Runs a contiguous share of the iterations. */
 static void run_share(void *given, int index) {
   struct loop *loop = given;
   const tvmconv_name_call *outer = current;
   static const tvmconv_name_call alone = {.threads = 1};
-  current = &alone; /* within an iteration there is one thread */
+  current = &alone; /* nested loops run in this thread */
   for (int64_t i = loop->count * index / loop->tasks; i < loop->count * (index + 1) / loop->tasks; ++i)
     if (loop->body(loop->data, i) != 0) __atomic_store_n(&loop->failed, 1, __ATOMIC_RELAXED);
   current = outer;
@@ -140,7 +140,7 @@ static int is_fine(const tvmconv_name_tensor *tensor, const void *array) {
 #endif
 }
 
-/* Computes; `extents` as the network's object takes them, `arena` from a line of the cache on, NULL: its own. */
+/* Runs the network; `extents` are divided by their multiples, `arena` begins at a cache line, NULL: the network's own. */
 static int run(tvmconv_name_network *network, const tvmconv_name_call *call, const TVMFFIAny *extents, void *arena,
                const void *const *inputs, void *const *outputs) {
   if ((tvmconv_name_INPUTS > 0 && inputs == NULL) || outputs == NULL) return tvmconv_name_ERROR_ARGUMENT;
@@ -179,7 +179,7 @@ int tvmconv_name_run(tvmconv_name_network *network, const void *const *inputs, v
 
 #else
 
-/* Returns a status; the shapes of the outputs and the bytes of the arena for extents, which are given on as the object takes them. */
+/* Computes the outputs' shapes and the arena's bytes for some extents, and `numbers`, those divided by their multiples; returns a status. */
 static int measure(tvmconv_name_network *network, const int64_t *extents, TVMFFIAny *numbers, int64_t *shapes, size_t *arena) {
   if (network == NULL || extents == NULL) return tvmconv_name_ERROR_ARGUMENT;
   TVMFFIAny arguments[4 + EXTENTS], result = {.type_index = kTVMFFINone};
@@ -210,7 +210,7 @@ int tvmconv_name_output_extents(tvmconv_name_network *network, const int64_t *ex
   return shapes == NULL ? tvmconv_name_ERROR_ARGUMENT : measure(network, extents, NULL, shapes, &arena);
 }
 
-/* A workspace of any address: its first line is found within. */
+/* Returns a size with room to align a workspace of any address to a line. */
 size_t tvmconv_name_workspace_bytes(tvmconv_name_network *network, const int64_t *extents) {
   size_t arena;
   return measure(network, extents, NULL, NULL, &arena) == tvmconv_name_OK ? arena + LINE : 0;

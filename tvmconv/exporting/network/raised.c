@@ -1,4 +1,4 @@
-/* Errors in the place of tvm-ffi's library, whose functions networks call: each thread keeps the text of its last. */
+/* Replacement of tvm-ffi's functions for errors, which networks call: each thread keeps the text of its last error. */
 #include "tvmconv-raised.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@ static __thread char raised[400];
 
 const char *tvmconv_raised(void) { return raised; }
 
-/* Writes a text behind the characters that are used; returns how many are then. */
+/* Appends a text after `used` characters, as far as it fits; returns the new length. */
 static size_t add(size_t used, const char *text) {
   while (*text != '\0' && used + 1 < sizeof raised) raised[used++] = *text++;
   raised[used] = '\0';
@@ -23,7 +23,7 @@ void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts, int
 }
 void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message) { TVMFFIErrorSetRaisedFromCStrParts(kind, &message, 1); }
 
-/* An error is carried from the thread that raised it to its caller as a copy of its text. */
+/* A worker's error reaches the calling thread as a copy of its text. */
 void TVMFFIErrorMoveFromRaised(TVMFFIObjectHandle *error) {
   const size_t bytes = strlen(raised) + 1;
   *error = malloc(bytes);

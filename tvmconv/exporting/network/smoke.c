@@ -1,5 +1,5 @@
-/* Runs the network on the numbers of smoke.bin, and compares its answers with another library's, which are there, too.
- * Ends with 0 if they are alike, 77 if this CPU does not run it. */
+/* Runs the network on the inputs of smoke.bin, and compares its outputs with another library's, which are in smoke.bin, too.
+ * Exits with 0 if they agree, 77 if this CPU does not run the network. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ static size_t element_bytes(const tvmconv_name_tensor *tensor) { return tensor->
 static size_t element_bytes(const tvmconv_name_tensor *tensor) { return tensor->elements ? tensor->bytes / tensor->elements : 1; }
 #endif
 
-/* Returns an element as a number, by the type of its tensor. */
+/* Returns an element as a double, by the type of its tensor. */
 static double number(const tvmconv_name_tensor *tensor, const void *array, size_t index) {
   const char *type = tensor->type;
   const size_t size = element_bytes(tensor);
@@ -23,7 +23,11 @@ static double number(const tvmconv_name_tensor *tensor, const void *array, size_
   if (strcmp(type, "float32") == 0) return *(const float *)(const void *)at;
   if (strcmp(type, "float64") == 0) return *(const double *)(const void *)at;
   if (strcmp(type, "int64") == 0) return (double)*(const int64_t *)(const void *)at;
+  if (strcmp(type, "uint64") == 0) return (double)*(const uint64_t *)(const void *)at;
   if (strcmp(type, "int32") == 0) return *(const int32_t *)(const void *)at;
+  if (strcmp(type, "uint32") == 0) return *(const uint32_t *)(const void *)at;
+  if (strcmp(type, "int16") == 0) return *(const int16_t *)(const void *)at;
+  if (strcmp(type, "int8") == 0) return *(const signed char *)at;
   if (strcmp(type, "bfloat16") == 0) {
     uint32_t bits = (uint32_t)*(const uint16_t *)(const void *)at << 16;
     float wide;
@@ -59,7 +63,7 @@ static void check(const char *what, int status) {
   exit(status == tvmconv_name_ERROR_CPU ? 77 : 1);
 }
 
-/* Returns how many elements a tensor has; `shape`: of an output, where extents are free. */
+/* Returns the number of a tensor's elements; `shape`: an output's, where extents are free. */
 static size_t elements(const tvmconv_name_tensor *tensor, const int64_t *shape) {
 #ifdef tvmconv_name_EXTENTS
   size_t product = 1;
@@ -74,7 +78,7 @@ static size_t elements(const tvmconv_name_tensor *tensor, const int64_t *shape) 
 #endif
 }
 
-/* Returns whether an output differs from what another library computed. */
+/* Returns whether an output differs from another library's. */
 static int differs(const tvmconv_name_tensor *tensor, size_t count, const void *output, const void *expected) {
   double error = 0, norm = 0;
   size_t other = 0;
@@ -87,7 +91,7 @@ static int differs(const tvmconv_name_tensor *tensor, size_t count, const void *
     error += (a - b) * (a - b);
     norm += b * b;
   }
-  const double least = 1e-4 * sqrt((double)count); /* of the mean, below which outputs are compared as if they were so large */
+  const double least = 1e-4 * sqrt((double)count); /* norm of outputs of 1e-4: smaller outputs are compared as if they had it */
   error = sqrt(error) / (sqrt(norm) > least ? sqrt(norm) : least);
   printf("%s: relative L2 error %.2g\n", tensor->name, error);
   return other > 0 || !(error <= tvmconv_name_SMOKE_ERROR);

@@ -1,11 +1,11 @@
-/* Extents that calls give to a network. */
+/* Free extents of a network. */
 #ifndef TVMCONV_EXTENTS_H
 #define TVMCONV_EXTENTS_H
 
 #include <stdint.h>
 #include <stdio.h>
 
-/* Returns whether a network takes an extent, from `least` to `greatest` and a multiple of a number; else writes why not, and what to do. */
+/* Returns whether an extent is from `least` to `greatest` and a multiple of `multiple`; else writes an error message into `text`. */
 static inline int takes_extent(const char *name, int64_t least, int64_t greatest, int64_t multiple, int64_t given, char *text, size_t size) {
   const long long extent = given, factor = multiple, rest = given % multiple;
   if (given < least || given > greatest)

@@ -1,8 +1,8 @@
-/* Errors that a network raises, as text. */
+/* Errors of a network as text. */
 #ifndef TVMCONV_RAISED_H
 #define TVMCONV_RAISED_H
 
-/* Message of this thread's last call that failed, with the kind of error first. */
+/* Returns the text of this thread's last error: its kind, a colon, the message. */
 const char *tvmconv_raised(void);
 
 #endif

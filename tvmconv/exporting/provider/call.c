@@ -1,4 +1,4 @@
-/* Tensors and memory of a call of onnxruntime's. */
+/* Tensors and memory of a call by onnxruntime. */
 #include "tvmconv-call.h"
 
 ort_status *read_input(ort_context *context, size_t number, int rank, const int64_t *dims, const char *what, void **data, int64_t *given) {

@@ -1,4 +1,4 @@
-/* Folding into a convolution's filter and bias what follows it: a normalization, a product with or a sum of fixed numbers. */
+/* Folding of the nodes after a convolution into its filter and bias: batch normalization, Mul and Add with constants. */
 #include "tvmconv-graph.h"
 
 #include <math.h>
@@ -40,7 +40,7 @@ int fold(const struct graph *graph, struct match *match, long node) {
   return 1;
 }
 
-/* Adds a node, which takes `other` beside x, to factor * x + term, which has `channels` numbers of each. */
+/* Composes factor * x + term, of `channels` numbers each, with a node; `other` is the constant operand of Mul and Add. */
 static int compose(const struct node *node, const ort_value_info *other, size_t channels, float *factor, float *term) {
   float *read[NORMALIZATION_INPUTS] = {NULL};
   size_t counts[NORMALIZATION_INPUTS] = {0};
@@ -78,7 +78,7 @@ int folded(const struct graph *graph, const struct match *match, float *filter, 
     fine = compose(node, other_input(node, name_of(before->outputs[0])), channels, factor, term);
   }
   for (int i = 0; i < p->rank; ++i) taps *= (size_t)p->taps[i];
-  /* The filter is (outputs, inputs, taps), of a transposed convolution (inputs, outputs of a group, taps). */
+  /* The filter's layout is (outputs, inputs of a group, taps), transposed (inputs, outputs of a group, taps). */
   size_t in_group = (size_t)(p->in_channels / p->groups), out_group = (size_t)(p->out_channels / p->groups);
   size_t rows = p->transposed ? (size_t)p->in_channels * out_group : channels * in_group;
   for (size_t row = 0; fine && filter != NULL && row < rows; ++row) {

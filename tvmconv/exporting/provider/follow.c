@@ -1,4 +1,4 @@
-/* Steps of an epilogue that follow a convolution: tvmconv.frontends.following, on onnxruntime's graphs. */
+/* Matching of the epilogue after a convolution: tvmconv.frontends.following, on onnxruntime's graphs. */
 #include "tvmconv-graph.h"
 
 #include <float.h>
@@ -34,7 +34,7 @@ static int number(const ort_value_info *value, float *found) {
   return fine;
 }
 
-/* Returns whether a node computes `name` and a fixed number near to `wanted`, the second operand unless `name` is commutative. */
+/* Returns whether a node is `type` of the tensor `name` and a constant near `wanted`, which is the second operand of Div. */
 static int computes(const struct graph *graph, long node, const char *type, const char *name, double wanted, int model_type) {
   float given = 0;
   double tolerance = model_type == ORT_FLOAT16 ? 2e-3 : model_type == ORT_BFLOAT16 ? 1.6e-2 : 1e-6;
@@ -45,7 +45,7 @@ static int computes(const struct graph *graph, long node, const char *type, cons
   return other != NULL && number(other, &given) && fabs(given - wanted) <= tolerance * fabs(wanted);
 }
 
-/* A product with `factor`, which may be written as a quotient. */
+/* Returns whether a node multiplies by `factor`, or divides by its reciprocal. */
 static int scales(const struct graph *graph, long node, const char *name, double factor, int type) {
   return computes(graph, node, "Mul", name, factor, type) || computes(graph, node, "Div", name, 1 / factor, type);
 }
@@ -82,54 +82,54 @@ static int take(const struct graph *graph, struct match *match, struct step step
   return 1;
 }
 
-/* min(max(x/6 + 0.5, 0), 1), up to the node that divides by six; the product with x may come before. Returns the nodes, 0 if none. */
+/* Matches min(max(x + 3, 0), 6) / 6, with a product with x before or after the division if `product` >= 0. Returns the number of nodes. */
 static int bound(const struct graph *graph, long first, const char *x, long product, int type, long *nodes) {
   if (!computes(graph, first, "Add", x, 3, type)) return 0;
-  long clip = only_reader(graph, output_of(graph, first));
+  long clip = only_reader(graph, first);
   if (!clips_to_six(graph, clip)) return 0;
-  long next = only_reader(graph, output_of(graph, clip)), last;
+  long next = only_reader(graph, clip), last;
   nodes[0] = first, nodes[1] = clip, nodes[2] = next;
   if (scales(graph, next, output_of(graph, clip), 1.0 / 6, type)) {
     if (product < 0) return 3;
-    last = only_reader(graph, output_of(graph, next));
+    last = only_reader(graph, next);
     nodes[3] = last;
     return last >= 0 && last == product && reads(&graph->nodes[product], x) ? 4 : 0;
   }
   if (product < 0 || next != product || !reads(&graph->nodes[product], x)) return 0;
-  last = only_reader(graph, output_of(graph, product));
+  last = only_reader(graph, product);
   nodes[3] = last;
   return scales(graph, last, output_of(graph, product), 1.0 / 6, type) ? 4 : 0;
 }
 
-/* x/2 * (1 + erf(x/sqrt 2)), as exporters write it. Returns the nodes, 0 if there are none. */
+/* Matches x/2 * (1 + erf(x/sqrt 2)), as exporters write it. Returns the number of nodes, 0 if it is none. */
 static int error_function(const struct graph *graph, long first, const char *x, long product, int type, long *nodes) {
   if (!scales(graph, first, x, sqrt(0.5), type)) return 0;
-  long erf_node = only_reader(graph, output_of(graph, first));
+  long erf_node = only_reader(graph, first);
   if (!is(graph, erf_node, "Erf")) return 0;
-  long one = only_reader(graph, output_of(graph, erf_node));
+  long one = only_reader(graph, erf_node);
   if (!computes(graph, one, "Add", output_of(graph, erf_node), 1, type)) return 0;
-  long next = only_reader(graph, output_of(graph, one));
+  long next = only_reader(graph, one);
   long found[] = {first, erf_node, one, next, -1};
   if (next == product) {
-    found[4] = only_reader(graph, output_of(graph, product));
+    found[4] = only_reader(graph, product);
     if (!scales(graph, found[4], output_of(graph, product), 0.5, type)) return 0;
   } else {
     if (!scales(graph, next, output_of(graph, one), 0.5, type)) return 0;
-    found[4] = only_reader(graph, output_of(graph, next));
+    found[4] = only_reader(graph, next);
     if (found[4] != product) return 0;
   }
   memcpy(nodes, found, sizeof found);
   return 5;
 }
 
-/* A function of x times x, in which two nodes read x. */
+/* Takes an activation x * f(x), in which two nodes read x; returns 0 if it is none. */
 static int pair(const struct graph *graph, struct match *match, const char *x, long one, long product) {
   long nodes[5] = {one, product, -1, -1, -1};
   int type = match->problem.type;
   if (!is(graph, product, "Mul") || graph->nodes[one].taken || graph->nodes[one].output_count != 1) return 0;
   const ort_value_info *other = other_input(&graph->nodes[product], x);
   if (other == NULL) return 0;
-  int direct = strcmp(name_of(other), output_of(graph, one)) == 0 && only_reader(graph, output_of(graph, one)) == product;
+  int direct = strcmp(name_of(other), output_of(graph, one)) == 0 && only_reader(graph, one) == product;
   if (direct && is(graph, one, "Sigmoid")) return take(graph, match, (struct step){SILU, 0, 0}, nodes, 2);
   if (direct && is(graph, one, "HardSigmoid") && float_attribute(&graph->nodes[one], "beta", 0.5f) == 0.5f &&
       fabsf(float_attribute(&graph->nodes[one], "alpha", 0.2f) - 1 / 6.0f) < 1e-6f)

@@ -57,7 +57,7 @@ int read_graph(const ort_graph *graph, struct graph *read) {
     fine = node->inputs != NULL && node->outputs != NULL && node->implicit != NULL && good(ort.node_type(nodes[i], &node->type)) &&
            good(ort.node_domain(nodes[i], &domain)) && add_uses(&read->readers, node->inputs, node->input_count, i) &&
            add_uses(&read->readers, node->implicit, node->implicit_count, i) && add_uses(&read->writers, node->outputs, node->output_count, i);
-    if (fine && domain[0] != '\0' && strcmp(domain, "ai.onnx") != 0) node->type = ""; /* another's operator of that name */
+    if (fine && domain[0] != '\0' && strcmp(domain, "ai.onnx") != 0) node->type = ""; /* another domain's operator of that name */
   }
   free(nodes);
   if (!fine) {
@@ -104,9 +104,11 @@ size_t readers_of(const struct graph *graph, const char *name, const struct use 
   return uses_of(&graph->readers, name, first);
 }
 
-long only_reader(const struct graph *graph, const char *name) {
+long only_reader(const struct graph *graph, long node) {
+  const ort_value_info *output = graph->nodes[node].outputs[0];
   const struct use *first;
-  return readers_of(graph, name, &first) == 1 && !graph->nodes[first->node].taken ? (long)first->node : -1;
+  const int only = readers_of(graph, name_of(output), &first) == 1 && !is_kept(graph, output);
+  return only && !graph->nodes[first->node].taken ? (long)first->node : -1;
 }
 
 long writer_of(const struct graph *graph, const char *name) {
@@ -162,7 +164,7 @@ float *fixed_numbers(const ort_value_info *value, size_t most, size_t *count) {
   return numbers;
 }
 
-/* An attribute that is not there has no address, or its name is unknown: which of both depends on onnxruntime's version. */
+/* Returns 1, 0 if there is no such attribute (NULL or an error, by onnxruntime's version), -1 if it cannot be read. */
 static int read_attribute(const struct node *node, const char *name, int type, void *values, size_t bytes, size_t *read) {
   const ort_attribute *attribute = NULL;
   if (!good(ort.attribute(node->node, name, &attribute)) || attribute == NULL) return 0;

@@ -1,14 +1,14 @@
-/* A number that tells graphs apart: all of their nodes, attributes, shapes and constants go into it. */
+/* Identities of graphs: hashes of all their nodes, attributes, shapes and constants. */
 #include "tvmconv-whole.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { LANES = 4, MOST_RANK = 8 };
-/* Odd, with as many ones as zeros (of xxHash). */
+/* xxHash's first 64-bit prime. */
 static const uint64_t PRIME = 11400714785074694791u;
 
-/* FNV-1a by words of 8 bytes, in lanes, for weights are read at the speed of memory. */
+/* FNV-1a by words of 8 bytes, in lanes: weights are hashed at the speed of memory. */
 static uint64_t add_bytes(uint64_t hash, const void *data, size_t bytes) {
   const char *at = data;
   uint64_t lanes[LANES], word;
@@ -27,13 +27,13 @@ static uint64_t add_bytes(uint64_t hash, const void *data, size_t bytes) {
 static uint64_t add_number(uint64_t hash, int64_t number) { return add_bytes(hash, &number, sizeof number); }
 static uint64_t add_text(uint64_t hash, const char *text) { return add_bytes(hash, text, strlen(text)); }
 
-/* The bytes of an element of a type; 0: it is none that networks have. */
+/* Returns the bytes of an element of a type; 0: networks do not have the type. */
 static size_t bytes_of(int type) {
   static const unsigned char bytes[] = {0, 4, 1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8, 0, 0, 2};
   return type >= 0 && (size_t)type < sizeof bytes ? bytes[type] : 0;
 }
 
-/* Returns 0 if the value has no type that networks have. Extents that are not known before a call are -1, be their names what they are. */
+/* Returns 0 if networks do not have the value's type. Free extents are -1, whatever their names. */
 static int add_tensor(uint64_t *hash, const ort_value_info *value, size_t *bytes) {
   int64_t dims[MOST_RANK];
   int type = 0, rank = shape_of(value, &type, dims, MOST_RANK);
@@ -47,7 +47,7 @@ static int add_tensor(uint64_t *hash, const ort_value_info *value, size_t *bytes
   return 1;
 }
 
-/* An input is a constant, with what it is; or computed by a node of the part, or given to the part under a name. */
+/* Hashes an input: the node of the part that computes it, the content of a constant, or the name of an input of the part. */
 static int add_input(uint64_t *hash, const struct graph *graph, const int64_t *places, const ort_value_info *value) {
   const char *name = name_of(value);
   if (name[0] == '\0') {
@@ -71,13 +71,13 @@ static int add_input(uint64_t *hash, const struct graph *graph, const int64_t *p
   return 1;
 }
 
-/* Returns 0 if they cannot be told, -1 if there is no memory, as the next does, too. */
+/* Hashes a node's attributes; returns 0 if one is a graph or a tensor or cannot be read, -1 if there is no memory, as add_node does. */
 static int add_attributes(uint64_t *hash, const ort_node *node) {
   size_t count = 0;
   if (!good(ort.attribute_count(node, &count))) return 0;
   const ort_attribute **list = calloc(count + 1, sizeof *list);
   int fine = list == NULL ? -1 : count == 0 || good(ort.attributes(node, list, count));
-  uint64_t sum = 0; /* of each alone: their order does not count */
+  uint64_t sum = 0; /* of the attributes' hashes: their order does not count */
   for (size_t i = 0; fine > 0 && i < count; ++i) {
     const char *name = NULL;
     int type = 0;
@@ -118,7 +118,7 @@ static int add_node(uint64_t *hash, const struct graph *graph, const int64_t *pl
 }
 
 ort_status *identity_of(const struct graph *graph, const unsigned char *part, uint64_t *identity) {
-  int64_t *places = calloc(graph->count + 1, sizeof *places), count = 0; /* of the part's nodes among each other; -1: of others */
+  int64_t *places = calloc(graph->count + 1, sizeof *places), count = 0; /* positions within the part; -1: other nodes */
   if (places == NULL) return fail(ORT_FAIL, "out of memory");
   for (size_t i = 0; i < graph->count; ++i) places[i] = part[i] ? count++ : -1;
   uint64_t hash = PRIME;

@@ -3,7 +3,7 @@
 
 #include "tvmconv-call.h"
 
-/* Operand of a kernel: kept numbers, or an input of the node, of a shape. */
+/* Operand of a kernel: constant data, or an input of the node with its shape. */
 struct operand {
   void *fixed;
   size_t number;
@@ -24,7 +24,7 @@ static void *allocate(size_t bytes) {
   return aligned_alloc(line, (bytes + line) / line * line);
 }
 
-/* The fixed numbers of each channel, of which there may be one for all. */
+/* Returns constants of each channel, with a single one repeated. */
 static float *by_channel(const ort_value_info *value, size_t channels) {
   size_t count = 0;
   float *numbers = fixed_numbers(value, channels, &count), *spread = allocate(channels * sizeof *spread);
@@ -37,12 +37,12 @@ static float *by_channel(const ort_value_info *value, size_t channels) {
   return spread;
 }
 
-/* Returns whether an operand is kept: fixed, or what nodes are folded into. */
+/* Returns whether an operand is known at compile time: a constant, or a bias that nodes are folded into. */
 static int is_fixed(const struct match *match, enum operand_kind what) {
   return what == SCALES || what == SLOPE || (what == BIAS && match->fold_count > 0) || fixed_data(match->operands[what]) != NULL;
 }
 
-/* A kernel's fixed input: the filter packed, the bias with what is folded into it. NULL: there is no memory. */
+/* Returns a kernel's constant input: the packed filter, the bias after folding. NULL: there is no memory. */
 static void *fixed_input(const struct graph *graph, const struct match *match, enum operand_kind what, const tvmconv_name_array *array) {
   const ort_value_info *value = match->operands[what];
   if (what == SCALES || what == SLOPE) return by_channel(value, (size_t)array->elements);
@@ -64,7 +64,7 @@ static void *fixed_input(const struct graph *graph, const struct match *match, e
   return packed;
 }
 
-/* Fills an operand; returns 0 if there is no memory, or the node does not give it. */
+/* Fills an operand; returns 0 if there is no memory, or the node has no such input. */
 static int fill(const struct graph *graph, const struct match *match, enum operand_kind what, const tvmconv_name_array *array,
                 const ort_value_info *const *inputs, size_t count, struct operand *operand) {
   int type = 0;

@@ -1,4 +1,4 @@
-/* The loops of a network, in the place of the pool of threads: they run on the threads of onnxruntime's session. */
+/* Loops of a network on the threads of onnxruntime's session, in the place of the library's pool. */
 #include <tvm/ffi/c_api.h>
 
 #include "parallel.h"
@@ -17,7 +17,7 @@ struct loop {
 static void run_one(void *given, size_t index) {
   struct loop *loop = given;
   const ort_context *outer = session;
-  session = NULL; /* within an iteration there is one thread */
+  session = NULL; /* nested loops run in this thread */
   if (loop->body(loop->data, (int64_t)index) != 0) __atomic_store_n(&loop->failed, 1, __ATOMIC_RELAXED);
   session = outer;
 }
@@ -28,7 +28,7 @@ int tvmconv_parallel_for(int threads, int64_t count, Body body, void *data) {
     for (int64_t i = 0; i < count; ++i) run_one(&loop, (size_t)i);
     return loop.failed;
   }
-  /* As many batches as threads where there are more iterations; else each is a task. */
+  /* One batch for each thread if there are more iterations than threads; else each iteration is a task. */
   size_t batches = count > threads ? (size_t)threads : 0;
   if (!good(ort.parallel_for(session, run_one, (size_t)count, batches, &loop))) {
     TVMFFIErrorSetRaisedFromCStr("RuntimeError", "onnxruntime's threads failed");
@@ -37,5 +37,5 @@ int tvmconv_parallel_for(int threads, int64_t count, Body body, void *data) {
   return loop.failed;
 }
 
-/* Calls say how many threads there are. */
+/* Default number of threads, which is not used: run_whole passes one. */
 int tvmconv_threads(void) { return 1; }

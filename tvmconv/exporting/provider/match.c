@@ -1,4 +1,4 @@
-/* Matching of a graph's convolution, and as much as possible of what follows, with a kernel. */
+/* Matching of a convolution, and as many of the following nodes as possible, with a kernel. */
 #include "tvmconv-graph.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 static int64_t at_least(int64_t value, int64_t least) { return value > least ? value : least; }
 
-/* One axis of a convolution, canonical as tvmconv.problem has it; 0 if its numbers contradict each other. */
+/* Computes the output of one axis of a convolution, in tvmconv.problem's canonical form; returns 0 if its numbers contradict. */
 static int forward_axis(struct problem *p, int i) {
   int64_t taken = p->dilations[i] * (p->taps[i] - 1) + 1, padded = p->in[i] + p->begin[i] + p->end[i];
   if (taken > padded) return 0;
@@ -25,7 +25,7 @@ static int transposed_axis(struct problem *p, int i, int64_t extra) {
   return p->out[i] >= 1;
 }
 
-/* Pads that auto_pad or output_shape leave open, by onnxruntime's rules (tvmconv.frontends.onnx.rules). Returns NULL, or why not. */
+/* Resolves auto_pad and output_shape by onnxruntime's rules (tvmconv.frontends.onnx.rules). Returns NULL, or why it cannot. */
 static const char *resolve_pads(const struct node *node, struct problem *p, int64_t *extra) {
   char mode[16];
   int64_t pads[2 * AXES], wanted[AXES];
@@ -77,7 +77,7 @@ static int read_axes(const struct node *node, const char *name, int64_t *values,
   return count >= -1;
 }
 
-/* Reads the problem of a convolution alone. Returns NULL, or why no kernel computes it. */
+/* Reads the problem of a convolution without epilogue. Returns NULL, or why no kernel computes it. */
 static const char *read_problem(const struct node *node, struct problem *p) {
   int64_t data[AXES + 2], filter[AXES + 2], bias[AXES + 2], output[AXES + 2], extra[AXES] = {0};
   int type = 0, filter_type = 0, bias_type = 0;
@@ -127,7 +127,7 @@ uint64_t hash_of(const struct graph *graph) {
   for (size_t i = 0; i < graph->count; ++i) {
     struct problem p;
     if (!is_convolution(&graph->nodes[i]) || read_problem(&graph->nodes[i], &p) != NULL) continue;
-    /* FNV-1a of each, summed: the order in which onnxruntime lists nodes does not count, nor what it folds into them. */
+    /* Sum of FNV-1a hashes, independent of onnxruntime's order of nodes and of what it fuses into them. */
     uint64_t one = 14695981039346656037u, numbers[] = {(uint64_t)p.transposed, (uint64_t)p.type, (uint64_t)p.batch,
                                                        (uint64_t)p.in_channels, (uint64_t)p.out_channels, (uint64_t)p.groups};
     for (size_t k = 0; k < sizeof numbers / sizeof *numbers; ++k) one = (one ^ numbers[k]) * 1099511628211u;
@@ -144,7 +144,7 @@ double operations(const struct problem *p) {
   return count;
 }
 
-/* The steps in the form that tvmconv.epilogue makes of them: neighbouring bounds are one, and what changes nothing is left out. */
+/* Brings steps into tvmconv.epilogue's canonical form: consecutive clips are merged, identities are dropped. */
 static void canonical(const struct problem *problem, struct problem *made) {
   *made = *problem;
   made->step_count = 0;

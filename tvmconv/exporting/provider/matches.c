@@ -1,4 +1,4 @@
-/* Parts of a graph that the library has kernels for, each a convolution and what follows it. */
+/* The matches of a graph: convolutions with their epilogues that the library has kernels for. */
 #include <stdlib.h>
 
 #include "tvmconv-graph.h"
@@ -7,7 +7,7 @@ static void mark(struct graph *graph, const struct match *match, int taken) {
   for (int i = 0; i < match->node_count; ++i) graph->nodes[match->nodes[i]].taken = taken;
 }
 
-/* The longest match of a convolution with an available kernel; its nodes are taken. */
+/* Finds the longest match of a convolution, and marks its nodes as taken. */
 static void take_match(struct graph *graph, size_t convolution, struct match *match) {
   find_match(graph, convolution, match);
   if (match->kernel != NULL && match->problem.batch < 1) {
@@ -17,7 +17,7 @@ static void take_match(struct graph *graph, size_t convolution, struct match *ma
   if (match->kernel != NULL) mark(graph, match, 1);
 }
 
-/* A sum of what two convolutions compute belongs to either. The one without a kernel may have one with the sum. */
+/* An Add of two convolutions can be fused with either. If this one has a kernel only with it, the other gives it up. */
 static int exchange_sum(struct graph *graph, struct match *matches, size_t count, size_t convolution, struct match *match) {
   const struct use *reader;
   if (readers_of(graph, name_of(graph->nodes[convolution].outputs[0]), &reader) != 1) return 0;
@@ -39,7 +39,7 @@ static int exchange_sum(struct graph *graph, struct match *matches, size_t count
   return 0;
 }
 
-/* The last come first: operands added to a convolution are then there already. */
+/* Goes backwards: an Add is fused with the later of two convolutions, and its residual is computed before that. */
 int find_matches(struct graph *graph, struct matches *found) {
   *found = (struct matches){.list = calloc(graph->count + 1, sizeof *found->list)};
   if (found->list == NULL) return 0;

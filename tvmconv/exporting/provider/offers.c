@@ -1,11 +1,11 @@
-/* Record the graphs that onnxruntime offered, and their identities, for the export's race. */
+/* Record of the graphs that onnxruntime offered, with their identities, for the export's race. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tvmconv-whole.h"
 
-/* Adds the names in the lines of a text to the tensors of a network; returns the number. The text is cut into them. */
+/* Splits a text into lines, the names of tensors; returns their number. The names point into the text. */
 static int add_names(char *lines, struct tensor *tensors) {
   char *rest = NULL;
   int count = 0;
@@ -41,7 +41,7 @@ ort_status *find_identity(const struct graph *graph, const char *inputs, const c
   return status;
 }
 
-/* The graphs that providers were asked for since the library was loaded: of each its hash, and its identity. */
+/* Hash and identity of each graph offered since the library was loaded or the list was read. */
 enum { MOST_GRAPHS = 256 };
 static uint64_t graphs_seen[MOST_GRAPHS][2];
 static int graphs_seen_count;
@@ -60,7 +60,7 @@ void note_graph(uint64_t graph, uint64_t identity) {
 
 __attribute__((visibility("default"))) int tvmconv_provider_graphs(uint64_t (*graphs)[2], int most);
 
-/* Copies the graphs that were noted, for the race, and forgets them. */
+/* Moves the recorded graphs into an array, for the race; returns their number. */
 int tvmconv_provider_graphs(uint64_t (*graphs)[2], int most) {
   pthread_mutex_lock(&seen_lock);
   int count = graphs_seen_count < most ? graphs_seen_count : most;

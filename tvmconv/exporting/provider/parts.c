@@ -1,11 +1,11 @@
-/* Finds the parts of a graph that the library has networks for. */
+/* Search for the parts of a graph that the library has networks for. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tvmconv-whole.h"
 
-/* Returns whether a value has a tensor's type and shape, of which the same extents are free. */
+/* Returns whether a value has a tensor's type and shape, with the same free extents. */
 static int is_like(const struct tensor *tensor, const ort_value_info *value) {
   int64_t dims[tensor->rank + 1];
   int type = 0, rank = shape_of(value, &type, dims, tensor->rank), same = rank == tensor->rank && type == tensor->type;
@@ -13,7 +13,7 @@ static int is_like(const struct tensor *tensor, const ort_value_info *value) {
   return same;
 }
 
-/* The same of an output, whose shape onnxruntime need not know where extents are free. */
+/* The same for an output, whose shape onnxruntime may not know where extents are free. */
 static int gives_like(const struct network *own, const struct tensor *tensor, const ort_value_info *value) {
   int64_t dims[1];
   int type = 0;
@@ -30,7 +30,7 @@ static const struct tensor *input_named(const struct network *own, const char *n
 
 static const struct tensor *output_at(const struct network *own, int number) { return &own->tensors[own->input_count + number]; }
 
-/* A weight whose value callers may give, which is an input of the graph, too, in files of IR 4 and later. */
+/* Returns whether a value is an initializer that callers may override: it is an input of the graph, too (IR 4 and later). */
 static int is_overridable(const ort_value_info *value) {
   const ort_value *tensor = NULL;
   return good(ort.initializer(value, &tensor)) && tensor != NULL;
@@ -41,7 +41,7 @@ static int is_within(const struct graph *graph, const unsigned char *part, const
   return writer >= 0 && part[writer];
 }
 
-/* Returns whether a tensor that a part computes is an output of it. */
+/* Returns whether a tensor that a part computes is read outside of it. */
 static int leaves(const struct graph *graph, const unsigned char *part, const ort_value_info *value) {
   const struct use *first;
   bool given = false;
@@ -63,7 +63,7 @@ static const char *unlike_inputs(const struct network *own, const struct graph *
   return NULL;
 }
 
-/* NULL, or why a network does not have the inputs and outputs of a part. */
+/* Returns NULL, or why a network does not have the inputs and outputs of a part. */
 static const char *unlike(const struct network *own, const struct graph *graph, const unsigned char *part) {
   int outputs = 0;
   for (size_t i = 0; i < graph->count; ++i) {
@@ -113,7 +113,7 @@ static int have_same_ends(const struct network *a, const struct network *b) {
   return same;
 }
 
-/* Returns whether a node reads what one of the marked ones computes. */
+/* Returns whether a node reads an output of a marked node. */
 static int reads(const struct graph *graph, const struct node *node, const unsigned char *marked) {
   for (size_t k = 0; k < node->input_count; ++k)
     if (is_within(graph, marked, node->inputs[k])) return 1;
@@ -124,7 +124,7 @@ static int reads(const struct graph *graph, const struct node *node, const unsig
 
 static const char NO_MEMORY[] = "out of memory";
 
-/* NULL if all inputs of a part are computed before it, with each part found before as one node; else why not. */
+/* Returns NULL if fusing a part creates no cycle, with each part found earlier as one node; else why it would. */
 static const char *unclosed(const struct graph *graph, const unsigned char *part, const int *owners, int count) {
   unsigned char *after = calloc(graph->count + (size_t)count + 2, 1);
   if (after == NULL) return NO_MEMORY;
@@ -158,7 +158,7 @@ int is_list(const char *text) {
   return *text == '\0';
 }
 
-/* Returns whether the list of networks that count, numbers between commas, has one. */
+/* Returns whether a list, NULL for all or numbers separated by commas, has an identity. */
 static int is_listed(const char *list, uint64_t identity) {
   while (list != NULL && *list != '\0') {
     char *end;
@@ -197,7 +197,7 @@ ort_status *find_networks(const struct graph *graph, const char *list, struct pa
     found->networks[found->count++] = each;
     for (size_t k = 0; k < graph->count; ++k)
       if (part[k]) owners[k] = found->count;
-    identity = 0; /* others for the same part are for lesser CPUs */
+    identity = 0; /* further networks for the same part use fewer CPU features */
   }
   free(part);
   return status;

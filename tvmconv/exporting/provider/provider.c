@@ -1,5 +1,6 @@
-/* An execution provider for onnxruntime: it takes convolutions, with what follows them, that the library has kernels for. */
-#include <sched.h>
+/* An execution provider for onnxruntime: it claims the convolutions, with epilogues, and networks that the library has. */
+#include "threads.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-/* Compares, of a name that its registration gives. */
+/* Factory of providers, with the name under which the library was registered. */
 struct factory {
   ort_factory base;
   char *name;
@@ -20,18 +21,18 @@ struct provider {
   const struct factory *factory;
   const ort_logger *logger;
   ort_memory *memory; /* the session's, for buffers */
-  int threads, warned, asked; /* asked: what a session option says to claim; -1: none does */
-  /* Of the graph that was asked about last, which is compiled next. */
+  int threads, warned, asked; /* asked: the session option `claims`; -1: absent */
+  /* Decisions about the graph offered last, which is compiled next. */
   enum claims claims;
   struct parts parts;
-  int claimed, is_rest; /* whether networks were; whether that graph lies within a node, or is what networks left */
-  char *list, *inputs, *outputs; /* what session options say; NULL: nothing */
+  int claimed, is_rest; /* networks were claimed; the graph is a node's subgraph, or the rest after networks were claimed */
+  char *list, *inputs, *outputs; /* session options; NULL: absent */
 };
 
 struct computed {
   ort_compute base;
   struct kernel *kernel;
-  struct whole *whole; /* in the place of a kernel */
+  struct whole *whole; /* NULL: it is a kernel */
 };
 
 static ort_status *create_state(ort_compute *self, void *context, void **state) {
@@ -82,7 +83,7 @@ static ort_status *compile_graph(const struct provider *provider, const ort_grap
 
 static ort_status *compile(ort_ep *self, const ort_graph **graphs, const ort_node **fused, size_t count, ort_compute **computes,
                            ort_node **contexts) {
-  (void)contexts; /* of models that keep what was compiled, which this provider does not */
+  (void)contexts; /* for models with compiled code, which this provider does not write */
   ort_status *status = NULL;
   size_t done = 0;
   for (; done < count && status == NULL; ++done) status = compile_graph((struct provider *)self, graphs[done], fused[done], &computes[done]);
@@ -94,7 +95,7 @@ static ort_status *compile(ort_ep *self, const ort_graph **graphs, const ort_nod
   return status;
 }
 
-/* Says once which nodes onnxruntime computes itself, and how to have them computed here. */
+/* Warns once about the nodes that are left to onnxruntime, and says how to export them. */
 __attribute__((format(printf, 2, 3))) static void warn(struct provider *provider, const char *format, ...) {
   char text[1024] = "tvmconv: onnxruntime itself computes ";
   const size_t begin = strlen(text);
@@ -116,7 +117,7 @@ static void warn_of_convolutions(struct provider *provider, const struct graph *
   warn(provider, "%zu of %zu convolutions, the first of them %.300s: %s", missing, found->convolutions, name, found->reason);
 }
 
-/* Claims the nodes that have a number as one. */
+/* Claims the nodes with an owner's number as one node. */
 static ort_status *claim(const struct graph *graph, const int *owners, int number, ort_support *support) {
   ort_fusion_options options = {ORT_NEEDED, true};
   size_t count = 0;
@@ -129,7 +130,7 @@ static ort_status *claim(const struct graph *graph, const int *owners, int numbe
   return status;
 }
 
-/* Returns the claims that were asked for, or measured to be the fastest for a graph. */
+/* Returns the claims that the session option names, or that were measured to be the fastest for a graph. */
 static enum claims claims_of(const struct provider *provider, uint64_t graph) {
   if (provider->asked >= 0) return (enum claims)provider->asked;
   if (provider->parts.count > 0) return NETWORK;
@@ -140,7 +141,7 @@ static enum claims claims_of(const struct provider *provider, uint64_t graph) {
 
 EXPORTED const char *tvmconv_provider_refusal(void);
 
-/* Reason why no part of the last graph that this thread asked for has a network; NULL: one has. onnxruntime only logs it. */
+/* Reason why no part of the last graph offered to this thread has a network; NULL: one has. onnxruntime only logs it. */
 static __thread const char *refusal;
 const char *tvmconv_provider_refusal(void) { return refusal != NULL ? refusal : ""; }
 
@@ -149,8 +150,8 @@ static ort_status *refuse(const struct provider *provider, const char *why) {
   return fail(ORT_FAIL, "%s", why);
 }
 
-/* Claims what the library has kernels for. Of a graph of which it has the lesser part, nothing: onnxruntime's own kernels hand on
- * blocked layouts, which each of ours would interrupt. */
+/* Claims the convolutions that the library has kernels for; none if they are the lesser part of a graph: onnxruntime's own kernels
+ * pass blocked layouts to each other, and each of ours would need conversions. */
 static ort_status *claim_kernels(struct provider *provider, struct graph *graph, int *owners, ort_support *support) {
   struct matches found;
   if (!find_matches(graph, &found)) return fail(ORT_FAIL, "out of memory");
@@ -168,8 +169,8 @@ static ort_status *claim_kernels(struct provider *provider, struct graph *graph,
   return status;
 }
 
-/* Finds the networks of a graph, and notes it. A library that computes nothing is for who asks what graphs are, which takes reading all
- * weights. Graphs within nodes have no identity, nor has what networks left, for which onnxruntime may ask again. */
+/* Finds the networks of a graph, and records it. Only a library without kernels and networks computes its identity, which reads all
+ * weights. Subgraphs of nodes have none, nor has the rest after networks were claimed, which onnxruntime offers again. */
 static ort_status *identify(struct provider *provider, const ort_graph *graph, const struct graph *read, uint64_t hash, int *owners) {
   const ort_node *parent = NULL;
   struct parts *parts = &provider->parts;
@@ -249,7 +250,7 @@ static ort_status *supported_devices(ort_factory *self, const ort_device *const 
   return NULL;
 }
 
-/* onnxruntime calls these without looking whether they are there. Arrays are the CPU's own. */
+/* onnxruntime calls these functions without a check for NULL. Arrays are in the CPU's memory. */
 static ort_status *create_allocator(ort_factory *self, const void *memory, const void *options, void **allocator) {
   (void)self, (void)memory, (void)options;
   *allocator = NULL;
@@ -274,7 +275,7 @@ static ort_status *read_option(const struct provider *provider, const ort_option
   return *value != NULL ? ort.read_entry(options, key, *value, &size) : fail(ORT_FAIL, "out of memory");
 }
 
-/* The options that onnxruntime was given with the provider's device. */
+/* Reads the session options of the provider's device. */
 static ort_status *read_options(struct provider *provider, const ort_options *options) {
   static const char *const names[] = {"nothing", "convolutions", "network"};
   char *claims = NULL;
@@ -308,7 +309,6 @@ static ort_status *create_provider(ort_factory *self, const ort_device *const *d
   (void)devices, (void)metadata, (void)count;
   struct provider *made = calloc(1, sizeof *made);
   if (made == NULL) return fail(ORT_FAIL, "out of memory");
-  cpu_set_t cpus;
   made->base.version = ORT_NEEDED;
   made->base.name = provider_name;
   made->base.capability = capability;
@@ -316,8 +316,8 @@ static ort_status *create_provider(ort_factory *self, const ort_device *const *d
   made->base.release_computes = release_computes;
   made->factory = (struct factory *)self;
   made->logger = logger;
-  /* A task for each core: onnxruntime gives them to as many threads as the session has. */
-  made->threads = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+  /* One task for each processor; onnxruntime distributes them over the session's threads. */
+  made->threads = usable_processors();
   made->parts.networks = calloc((size_t)tvmconv_name_rt_network_count + 1, sizeof *made->parts.networks);
   made->parts.reasons = calloc((size_t)tvmconv_name_rt_network_count + 1, sizeof *made->parts.reasons);
   enum { ARENA = 1, DEFAULT_KIND = 0 };

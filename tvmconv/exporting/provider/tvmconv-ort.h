@@ -1,7 +1,7 @@
-/* Functions of onnxruntime's C API that a provider uses, by their places in its tables.
+/* Functions of onnxruntime's C API that a provider uses, by their indices in its tables.
  *
- * A table only grows at its end, and the tables of a version never change once it is released. The second number is the version of
- * the interface that first had the function; version 23 is onnxruntime 1.23, the first with providers from outside.
+ * A table only grows at its end, and the tables of a released version never change. The second number is the version of the
+ * interface that first had the function; version 23 is onnxruntime 1.23, the first with plug-in providers.
  */
 #ifndef TVMCONV_ORT_H
 #define TVMCONV_ORT_H
@@ -103,9 +103,9 @@ struct ort_functions {
 };
 extern struct ort_functions ort;
 
-/* Returns whether a call of onnxruntime's did what it should. */
+/* Returns whether a call succeeded, and releases its status. */
 int good(ort_status *status);
-/* A status whose text names this library. */
+/* Returns a status whose text begins with `tvmconv: `. */
 __attribute__((format(printf, 2, 3))) ort_status *fail(int code, const char *format, ...);
 
 typedef struct ort_base {
@@ -113,7 +113,7 @@ typedef struct ort_base {
   const char *(*version)(void);
 } ort_base;
 
-/* Factory of a provider. onnxruntime reads the members that version 23 had. NULL: it does without. */
+/* Factory of a provider. onnxruntime reads the members of version 23. Members that are NULL are optional. */
 struct ort_factory {
   uint32_t version;
   const char *(*name)(const ort_factory *);

@@ -1,4 +1,4 @@
-/* Runs networks, each as one node of onnxruntime's. */
+/* Calls of networks, each as one node of onnxruntime's graph. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,10 +12,10 @@ struct whole {
   int64_t handle;
   int threads;
   const ort_memory *memory;
-  size_t *places; /* of each input and output among the node's */
+  size_t *places; /* index of each input and output among the node's */
 };
 
-/* Finds the places of tensors among a node's values, by name. */
+/* Finds the indices of tensors among a node's values, by name. */
 static ort_status *find_places(const struct tensor *tensors, int count, const ort_value_info **values, size_t value_count, size_t *places) {
   if (values == NULL) return fail(ORT_FAIL, "out of memory");
   for (int i = 0; i < count; ++i) {
@@ -39,7 +39,7 @@ static ort_status *find_all_places(const struct network *own, const ort_node *fu
   return status;
 }
 
-/* Returns whether a network gives one of a node's outputs. */
+/* Returns whether a network computes one of a node's outputs. */
 static int gives(const struct network *own, const ort_value_info *const *outputs, size_t count) {
   for (size_t i = 0; i < count; ++i)
     for (int k = 0; k < own->output_count; ++k)
@@ -47,7 +47,7 @@ static int gives(const struct network *own, const ort_value_info *const *outputs
   return 0;
 }
 
-/* Finds the network that gives a node's outputs. */
+/* Finds the network that computes a node's outputs. */
 static ort_status *find_network(const struct network *const *networks, int count, const ort_node *fused, const struct network **own) {
   size_t output_count = 0;
   const ort_value_info **outputs = values_of(fused, ort.output_count, ort.outputs, &output_count);
@@ -96,7 +96,7 @@ void free_whole(struct whole *whole) {
   free(whole);
 }
 
-/* Sets the extents of a call by an input's shape, which were 0 before. */
+/* Sets the extents that an input's shape determines; unknown ones are -1. */
 static ort_status *set_extents(const struct network *own, const struct tensor *tensor, const int64_t *shape, int64_t *extents) {
   for (int axis = 0; axis < tensor->rank; ++axis) {
     const int64_t number = -1 - tensor->dims[axis];
@@ -105,7 +105,7 @@ static ort_status *set_extents(const struct network *own, const struct tensor *t
     char text[300];
     if (!takes_extent(each->name, each->least, each->greatest, each->multiple, shape[axis], text, sizeof text))
       return fail(ORT_INVALID_ARGUMENT, "%s", text);
-    if (extents[number] != 0 && extents[number] != shape[axis])
+    if (extents[number] >= 0 && extents[number] != shape[axis])
       return fail(ORT_INVALID_ARGUMENT, "extent %d of %s is %lld and another %lld, both %s, which is one extent: pad the smaller", axis,
                   tensor->name, (long long)shape[axis], (long long)extents[number], each->name);
     extents[number] = shape[axis];
@@ -113,7 +113,7 @@ static ort_status *set_extents(const struct network *own, const struct tensor *t
   return NULL;
 }
 
-/* Finds the shapes of outputs, one behind the other, for the extents of a call, which are divided by their multiples, and the bytes of its arena. */
+/* Computes the outputs' consecutive shapes and the arena's bytes for some extents, and these divided by their multiples. */
 static ort_status *measure(const struct whole *whole, const int64_t *extents, TVMFFIAny *divided, int64_t *shapes, int axes, size_t *arena) {
   const struct network *own = whole->network;
   const int count = own->extent_count;
@@ -129,7 +129,7 @@ static ort_status *measure(const struct whole *whole, const int64_t *extents, TV
   return NULL;
 }
 
-/* Runs a network in a block of the session's arena, whose address is the last of the arguments. */
+/* Runs a network in a block of the session's arena; its address becomes the last argument. */
 static ort_status *run_in(const struct whole *whole, ort_context *context, size_t arena, TVMFFIAny *arguments, int count) {
   struct block block;
   ort_status *status = take_block(context, whole->memory, arena, &block);
@@ -155,7 +155,7 @@ ort_status *run_whole(const struct whole *whole, ort_context *context) {
   TVMFFIAny arguments[count], *ends = arguments + 3 + own->extent_count;
   int64_t extents[own->extent_count + 1], shapes[axes + 1], found[most + 1];
   memset(arguments, 0, sizeof arguments);
-  memset(extents, 0, sizeof extents);
+  for (int i = 0; i < own->extent_count; ++i) extents[i] = -1;
   for (int i = 0; i < count; ++i) arguments[i].type_index = kTVMFFIInt;
   arguments[0].v_int64 = whole->threads;
   arguments[1].v_int64 = whole->handle;

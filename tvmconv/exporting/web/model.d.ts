@@ -1,7 +1,7 @@
 export type TensorArray =
   | Float64Array | Float32Array | Uint16Array | BigInt64Array | Int32Array | Int16Array | Int8Array | BigUint64Array | Uint32Array | Uint8Array;
 
-/** An input or output; of float16 and bfloat16, arrays are of the bits. */
+/** An input or output; arrays of float16 and bfloat16 hold their bits. */
 export interface Tensor {
   name: string;
   shape: number[];
@@ -44,5 +44,5 @@ export interface Options {
 /** Returns an array of zeros for an input. */
 export function arrayOf(tensor: Tensor): TensorArray;
 
-/** Loads the network whose files are in a folder, by default that of this script. */
+/** Loads the network whose files are in a folder, by default this script's. */
 export function load(url?: string | URL, options?: Options): Promise<Network>;

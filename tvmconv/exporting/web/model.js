@@ -1,4 +1,4 @@
-/* Runs a network that tvmconv compiled to WebAssembly, in browsers, workers and Node.
+/* Runs a network compiled by tvmconv to WebAssembly, in browsers, workers and Node.
  *
  *   import { load } from "./model.js";
  *   const network = await load();
@@ -11,7 +11,7 @@ const ARRAYS = {
   uint64: BigUint64Array, uint32: Uint32Array, uint16: Uint16Array, uint8: Uint8Array, bool: Uint8Array,
 };
 const MODULES = /* MODULES */ [];
-/* Modules that are valid where an engine has vectors, and relaxed instructions for them. */
+/* Modules that validate only in engines with SIMD and with relaxed SIMD. */
 const PROBES = {
   simd128: [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11],
   "relaxed-simd": [
@@ -20,14 +20,14 @@ const PROBES = {
 };
 const has = (feature) => WebAssembly.validate(new Uint8Array(PROBES[feature]));
 
-/* Bytes of a thread's stack, and pages of 64 KB: those that a module begins with, and the most that one may say. */
+/* Bytes of a thread's stack; pages of 64 KB: the initial ones of a module, and the most it may declare. */
 const STACK = 2097152, FIRST_PAGES = 256, MOST_PAGES = 65535;
-/* Milliseconds after which a tenth of the weights says that they will be there in a fifth of a second. */
+/* Milliseconds after which the weights are expected within 0.2 s if a tenth of them has arrived. */
 const WARM_AFTER = 20;
 const inNode = globalThis.process?.versions?.node !== undefined;
 
-/** Loads the network whose files are in a folder, by default that of this script, with as many threads as there are processors, or given
- * fewer; a page that is not isolated has one. */
+/** Loads the network whose files are in a folder, by default this script's, with a thread for each processor or `threads` of them; a page
+ * that is not cross-origin isolated has one. */
 export async function load(url = new URL("./", import.meta.url), { threads = globalThis.navigator?.hardwareConcurrency ?? 1 } = {}) {
   if (!Number.isInteger(threads) || threads < 1) throw new RangeError(`threads is ${threads}; allowed: a whole number from 1 on`);
   const folder = new URL(url, import.meta.url);
@@ -40,7 +40,7 @@ export async function load(url = new URL("./", import.meta.url), { threads = glo
     );
   }
   const weights = open(new URL("model.weights", folder));
-  weights.catch(() => {}); /* it is awaited below, unless the module fails first */
+  weights.catch(() => {}); /* awaited below, unless the module fails first */
   const module = await compile(await open(new URL(taken.file, folder)));
   const [content] = WebAssembly.Module.customSections(module, DESCRIPTION);
   if (!content) throw new Error(`${taken.file} is no module of a network`);
@@ -50,11 +50,11 @@ export async function load(url = new URL("./", import.meta.url), { threads = glo
   const parts = await Promise.allSettled([reading, network.start(shares ? threads - 1 : 0, module), warm(module, description, shares, network, reading)]);
   const failed = parts.find(({ status }) => status === "rejected");
   if (!failed) return network;
-  network.close(); /* once all threads that it has are there */
+  network.close(); /* after all its threads have started */
   throw failed.reason;
 }
 
-/* Makes a network of a module, without weights and threads. */
+/* Instantiates a network, without weights and threads. */
 async function make(module, description, shares) {
   const memory = shares ? sharedMemory() : undefined;
   const { exports } = await WebAssembly.instantiate(module, { env: { memory }, tvmconv: { now: () => performance.now() / 1e3 } });
@@ -62,21 +62,21 @@ async function make(module, description, shares) {
   return new Network(exports, memory ?? exports.memory, description);
 }
 
-/* Computes once of zeros, by a network that is thrown away, for an engine optimizes code that has run: while the weights come, unless most of them
- * will be there soon, or are. */
+/* Calls a temporary network once on zeros while the weights arrive, since engines optimize code after it has run; not if the weights will be
+ * there soon. */
 async function warm(module, description, shares, network, reading) {
   const waited = new Promise((resolve) => setTimeout(resolve, WARM_AFTER, true));
   if (!(await Promise.race([waited, reading.catch(() => false)])) || network.arrived > description.weight_bytes / 10) return;
-  const other = await make(module, description, shares).catch(() => undefined); /* there may be no room for two */
+  const other = await make(module, description, shares).catch(() => undefined); /* memory may not suffice for two */
   try {
     other?.open();
     other?.run(Object.fromEntries(description.inputs.map((each) => [each.name, arrayOf(each)])));
   } catch {
-    /* a trap of zeros, such as a whole number by 0 */
+    /* a trap on zeros, such as an integer division by 0 */
   }
 }
 
-/* An engine may keep addresses for all that memory may grow to, and have fewer. */
+/* Engines may reserve addresses for the maximum, so a smaller one is tried if that fails. */
 function sharedMemory(maximum = MOST_PAGES) {
   try {
     return new WebAssembly.Memory({ initial: FIRST_PAGES, maximum, shared: true });
@@ -90,7 +90,7 @@ async function openWorker() {
   const url = new URL("threads.js", import.meta.url);
   if (!inNode) return new Worker(url, { type: "module" });
   const { Worker: NodeWorker } = await import(/* webpackIgnore: true */ "node:worker_threads");
-  const worker = new NodeWorker(url, { execArgv: [] }); /* not --eval and its like */
+  const worker = new NodeWorker(url, { execArgv: [] }); /* drop flags such as --eval */
   return Object.assign(worker, { addEventListener: (kind, listen) => worker.on(kind, (data) => listen(kind === "message" ? { data } : data)) });
 }
 
@@ -135,10 +135,10 @@ export class Network {
     this.weightBytes = description.weight_bytes;
   }
 
-  /* Starts so many workers, which run a network's loops with the thread that calls it. */
+  /* Starts `count` workers, which share the network's loops with the calling thread. */
   async start(count, module) {
     const starts = Array.from({ length: count }, async () => {
-      /* Variables of its own lie behind its stack, which ends where they begin. */
+      /* A thread's stack grows down from its thread-local variables. */
       const own = this.#place(STACK + this.#exports.tvmconv_thread_bytes(), "a thread") + STACK;
       const worker = await openWorker();
       this.#workers.push(worker);
@@ -147,23 +147,23 @@ export class Network {
         worker.addEventListener("error", ({ message }) => reject(new Error(`a thread failed: ${message ?? "threads.js cannot be read"}`)));
         worker.postMessage({ module, memory: this.#memory, own });
       });
-      worker.unref?.(); /* Node ends though threads wait */
+      worker.unref?.(); /* waiting threads do not keep Node alive */
     });
     await Promise.all(starts);
   }
 
-  /** Threads that compute, of which the caller is one. */
+  /** Number of computing threads, the caller included. */
   get threads() {
     return this.#workers.length + 1;
   }
 
-  /** Ends the threads; the network computes no more. */
+  /** Ends the threads; later calls fail. */
   close() {
     for (const worker of this.#workers) worker.terminate();
     this.#exports = undefined;
   }
 
-  /* Takes the weights as they come, and opens the network. */
+  /* Copies the weights as they arrive, then opens the network. */
   async read(response) {
     const place = this.#place(this.weightBytes, "the weights");
     const reader = response.body?.getReader();
@@ -176,7 +176,7 @@ export class Network {
     this.open(place);
   }
 
-  /* Opens the network with its weights at a place, by default zeros. */
+  /* Opens the network with its weights at an address, by default zeros. */
   open(weights = this.#place(this.weightBytes, "the weights")) {
     this.#exports.tvmconv_set_weights(weights);
     const ends = [...this.inputs, ...this.outputs];
@@ -189,7 +189,7 @@ export class Network {
     [handle, 0n, ...this.#places.map(BigInt)].forEach((value, index) => this.#argument(index, value));
   }
 
-  /** Computes the outputs, by name, of the inputs: an object of typed arrays by name, or the only one. */
+  /** Returns the outputs by name; inputs are an object of typed arrays by name, or the only input's array. */
   run(given) {
     const arrays = this.#inputs(given);
     this.inputs.forEach((each, index) => this.#view(index, each).set(arrays[index]));
@@ -197,7 +197,7 @@ export class Network {
     return Object.fromEntries(this.outputs.map((each, index) => [each.name, this.#view(this.inputs.length + index, each).slice()]));
   }
 
-  /** Computes the outputs of a picture, such as a canvas's ImageData, of the network's size: of each colour, from 0 to 1, (colour - mean) / std. */
+  /** Returns the outputs for a picture of the network's size, such as an ImageData; colours are (colour / 255 - mean) / std. */
   runImage({ data, width, height }, { mean = [0.485, 0.456, 0.406], std = [0.229, 0.224, 0.225] } = {}) {
     const size = this.imageSize;
     if (!size) throw new TypeError(`the network takes ${this.inputs.map(describe).join(", ")}: no picture`);
@@ -210,7 +210,7 @@ export class Network {
     return this.run(array);
   }
 
-  /** Size of the pictures that it takes; undefined: it takes none. */
+  /** Size of pictures for runImage; undefined: the input is no picture. */
   get imageSize() {
     const [{ shape, dtype } = { shape: [] }] = this.inputs;
     if (this.inputs.length !== 1 || shape.length !== 4 || shape[0] !== 1 || dtype !== "float32") return undefined;
@@ -218,7 +218,7 @@ export class Network {
     return shape[3] === 3 ? { width: shape[2], height: shape[1], channelsLast: true } : undefined;
   }
 
-  /** Seconds of each step of a call with the same inputs as the last. */
+  /** Returns the seconds of each step of a call with the last inputs. */
   times() {
     this.#argument(1, BigInt(this.#seconds));
     try {
@@ -251,7 +251,7 @@ export class Network {
     try {
       status = this.#exports.__tvm_ffi_tvmconv_network(0, this.#arguments, count, this.#arguments + 16 * count);
     } catch (error) {
-      this.close(); /* a trap, in the middle of what threads are at */
+      this.close(); /* a trap leaves threads within a loop */
       throw error;
     }
     this.#check(status);

@@ -1,4 +1,4 @@
-"""Serve this folder at http://localhost:8000, with the headers that make a page isolated."""
+"""Serve this folder at http://localhost:8000, with the headers that make a page cross-origin isolated, for threads."""
 
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 class IsolatingHandler(SimpleHTTPRequestHandler):
-    """Handler that adds the headers of isolation."""
+    """Handler that adds the headers of cross-origin isolation."""
 
     def end_headers(self) -> None:
-        """End the headers of an answer."""
+        """Add the headers, and end a response's."""
         self.send_header("Cross-Origin-Opener-Policy", "same-origin")
         self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
         super().end_headers()

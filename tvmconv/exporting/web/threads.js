@@ -1,4 +1,4 @@
-/* A thread of a network (model.js): a worker with an instance of its module, which shares its memory. */
+/* A thread of a network (model.js): a worker with its own instance of the module, on the shared memory. */
 const inNode = globalThis.process?.versions?.node !== undefined;
 const port = inNode ? (await import(/* webpackIgnore: true */ "node:worker_threads")).parentPort : globalThis;
 

@@ -12,5 +12,5 @@ export interface WorkerNetwork {
   close(): Promise<void>;
 }
 
-/** Loads the network in a worker of its own. */
+/** Loads the network in a worker. */
 export function loadInWorker(url?: string | URL, options?: Options): Promise<WorkerNetwork>;

@@ -1,4 +1,4 @@
-/* Runs the network in a worker, so that the page stays responsive:
+/* Runs the network in a worker, which keeps the page responsive:
  *
  *   import { loadInWorker } from "./worker.js";
  *   const network = await loadInWorker();
@@ -6,12 +6,12 @@
  */
 import { load } from "./model.js";
 
-/** Loads the network in a worker of its own, whose methods return promises; `options` are those of load. */
+/** Loads the network in a worker; its methods return promises. `options` are those of load. */
 export async function loadInWorker(url = new URL("./", import.meta.url), options = {}) {
   if (globalThis.Worker === undefined) throw new Error("there are no workers of the web here: take load of model.js");
   const worker = new Worker(import.meta.url, { type: "module", name: "tvmconv" });
   const calls = new Map();
-  let last = 0, ended; /* why, once it is */
+  let last = 0, ended; /* the error of later calls */
   worker.onmessage = ({ data: { number, value, error } }) => {
     const { resolve, reject } = calls.get(number);
     calls.delete(number);

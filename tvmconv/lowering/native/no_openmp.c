@@ -1,4 +1,4 @@
-/* Loops of hosts with OpenMP's threads, on systems whose processes have none of GNU's: the pool does them. */
+/* OpenMP's loops where GNU OpenMP is not used: they run as all other loops. */
 #include "parallel.h"
 
 int tvmconv_parallel_for_openmp(int threads, int64_t count, Body body, void* data) {

@@ -1,4 +1,4 @@
-"""Android: ELF, linked by ziglang against the functions that its C library, bionic, is known to have. Never run on a device."""
+"""Android: ELF, linked by ziglang against stubs of its C library's (bionic's) functions. Never run on a device."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..linux import PLATFORM as LINUX
 from ..platform import Port, SystemTrial
 from .bionic import API, LIBRARIES
 
-# Bionic has no variables of threads before Android 10, so that the compiler has to call a function (emutls.c) for their addresses.
+# Bionic has no ELF TLS before Android 10, so the compiler emulates it (emutls.c).
 _C_FLAGS = ("-femulated-tls", "-U_FORTIFY_SOURCE", "-fno-stack-protector")
-# Pages have 16 KiB on newer machines; Android before 6 read the older table of names, and lint asks for both.
+# Newer devices have pages of 16 KiB; Android before 6 read the SysV hash table, and lint demands both tables.
 _LINK_FLAGS = ("-nostdlib", "-Wl,-z,max-page-size=16384", "-Wl,--hash-style=both", "-Wl,-z,defs")
 _PACKAGED = LINUX.packaged
 assert _PACKAGED is not None
@@ -52,7 +52,7 @@ PLATFORM = replace(
             lacking=lacking,
             tools=f"{machine}-linux-gnu-",
             install=f"apt install binutils-{machine.replace('_', '-')}-linux-gnu",
-            zig=f"{machine}-linux-musl",  # whose headers' types have bionic's sizes: threads.h
+            zig=f"{machine}-linux-musl",  # musl's types have bionic's sizes: threads.h
         )
         for isa, machine, cpu, lacking in (
             ("aarch64", "aarch64", "cortex-a53", ()),

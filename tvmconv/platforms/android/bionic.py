@@ -1,7 +1,7 @@
-"""Functions of Android's libraries that libraries here may use: a linker given only these reports all others as undefined.
+"""Functions of Android's libraries that our libraries may use, for stubs: the linker reports all others as undefined.
 
-Of Android 7 (API 24), by bionic's lists of what its libraries have, ``libc/libc.map.txt``, ``libm/libm.map.txt`` and
-``libdl/libdl.map.txt`` (github.com/aosp-mirror/platform_bionic, 731631f), without what came later.
+The functions of Android 7 (API 24), from bionic's symbol lists ``libc/libc.map.txt``, ``libm/libm.map.txt`` and
+``libdl/libdl.map.txt`` (github.com/aosp-mirror/platform_bionic, 731631f), without later additions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAMES = {
 
 
 def _assembly(names: frozenset[str]) -> str:
-    """Return a library of functions that do nothing, for a linker."""
+    """Return the assembly of a stub library with some functions."""
     return "\n".join([*(f".globl {each}\n.type {each},%function\n{each}:" for each in sorted(names)), ""])
 
 

@@ -1,4 +1,4 @@
-"""Linux: ELF, linked by the C compiler, with threads of its own pool or OpenMP's."""
+"""Linux: ELF, linked by the C compiler, with the threads of our pool or OpenMP's."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from pathlib import Path
 from ..platform import Packaged, Platform, SystemTrial
 from .elf import make_visible
 
-# Build-id and debug sections are left out: they carry nothing a caller needs, and so cannot differ between two builds.
-# nodelete: OpenMP's idle workers wait inside its library, which must therefore outlive the last kernel; and a GPU
-# that kernels were loaded on keeps them.
+# No build-id and debug sections: callers do not need them, and builds are reproducible.
+# nodelete: OpenMP's idle workers wait in code that must outlive the last kernel, and kernels loaded on a GPU stay there.
 _LINK_FLAGS = (
     "-shared",
     "-Wl,--build-id=none",
     "-Wl,--strip-all",
-    "-Wl,-Bsymbolic",  # every library has functions of these names: its calls must reach its own
+    "-Wl,-Bsymbolic",  # every library defines the same names, and must call its own
     "-Wl,--hash-style=gnu",
     "-Wl,--as-needed",
     "-Wl,-z,nodelete",
@@ -27,9 +26,9 @@ _KEPT = """\
 .incbin "{file}"
 .section .note.GNU-stack,"",@progbits
 """
-# A Python package that has a C compiler for every instruction set has the symbols of each glibc, too.
+# The Python package ziglang, a C compiler for every instruction set, has the symbol versions of each glibc.
 OLDEST_GLIBC = "2.17"
-# Flags that let programs link a library with any C library: without glibc's own checks.
+# Flags for libraries that link with any C library: without glibc's checks.
 _C_FLAGS = (
     *("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
     *("-U_FORTIFY_SOURCE", "-fno-stack-protector", "-fno-asynchronous-unwind-tables"),

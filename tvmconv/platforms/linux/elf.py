@@ -1,4 +1,4 @@
-"""Visible symbols of ELF object files, and the place of a library's table of segments."""
+"""Change the visibility of symbols in ELF object files, and move a library's program headers."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-# ELF's 64-bit header: the table of sections, the size of a row and their number. Of a row: type, offset, size and the section it
-# links to. Of a symbol: its name, its kind, its visibility and its section.
+# Fields of the ELF64 header: offset of the section table, size and number of rows; of a section: type, offset, size, linked section;
+# of a symbol: name, type and binding, visibility, section.
 _HEADER = struct.Struct("<40x Q 10x 2H 2x")
 _SECTION = struct.Struct("<4x I 16x 2Q I 20x")
 _SYMBOL = struct.Struct("<I 2B H 16x")
 _SYMBOL_TABLE, _VISIBILITY = 2, 3
-# Fields of the header: where the table of segments is; the size of a row and their number.
+# Fields of the header: offset of the program headers; their size and number.
 _SEGMENTS, _ROWS = struct.Struct("<32x Q"), struct.Struct("<54x 2H")
 
 
 def make_visible(path: Path, wanted: Callable[[str], bool]) -> None:
-    """Make the `wanted` symbols that an object file defines visible; its compiler has hidden them."""
+    """Make the hidden symbols that an object file defines visible if they are `wanted`."""
     content = bytearray(path.read_bytes())
     table, size, number = _HEADER.unpack_from(content)
     rows = [_SECTION.unpack_from(content, table + at * size) for at in range(number)]
@@ -34,9 +34,9 @@ def make_visible(path: Path, wanted: Callable[[str], bool]) -> None:
 
 
 def move_segments(path: Path) -> None:
-    """Move a library's table of segments to its end: the loader reads it first, and refuses a file without an end.
+    """Move a library's program headers to its end: the loader reads them first, and so refuses a truncated file.
 
-    Of one that has the table at its beginning it maps what is missing, and the process ends by a signal when it looks there.
+    With the headers at its beginning, the loader maps the missing part, and a SIGBUS ends the process.
     """
     content = bytearray(path.read_bytes())
     (table,) = _SEGMENTS.unpack_from(content)

@@ -7,9 +7,9 @@ from pathlib import Path
 from ..platform import Packaged, Platform, Port, SystemTrial
 from .macho import publish, select
 
-# Symbols of a library for C are visible until one object is made of several, which forgets those that are not.
+# Symbols of a library for C stay visible until its objects are linked into one, which drops hidden symbols.
 _C_FLAGS = ("-std=gnu11", "-O2", "-g0", "-Wall", "-Werror")
-# A segment of its own: all that a library has is loaded.
+# A segment of its own; Mach-O has no sections that are not loaded.
 _KEPT = """\
 .section __TVMCONV,__object,regular,no_dead_strip
 .incbin "{file}"
@@ -26,7 +26,7 @@ PLATFORM = Platform(
     name="macOS",
     library_suffix=".dylib",
     compile_flags=(*_C_FLAGS, "-fvisibility=hidden"),
-    # tvm-ffi's symbols are resolved in the process.
+    # tvm-ffi's symbols are resolved at load time.
     link_flags=("-dynamiclib", "-Wl,-undefined,dynamic_lookup"),
     kept=_KEPT,
     services=("launcher", "shared", "pool", "no_openmp", "processors"),

@@ -1,4 +1,4 @@
-"""Mach-O object files: hide or rename symbols, and find a section."""
+"""Hide or rename symbols of Mach-O object files."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-# The header: number of commands. Of a command: kind and size; of that with the symbols: where they are and their number, where names
-# are and their bytes. Of a symbol: where its name is, its kind, section, attributes and value.
+# Fields of the header: number of load commands; of a command: kind and size; of LC_SYMTAB: offset and number of symbols, offset and
+# bytes of names; of a symbol: offset of its name, kind, section, attributes, value.
 _HEADER, _COMMANDS = struct.Struct("<16x I 12x"), 32
 _COMMAND, _TABLE = struct.Struct("<2I"), struct.Struct("<8x 4I")
 _SYMBOL = struct.Struct("<I 2B H Q")
 _SYMBOLS = 2
-# Bits of a kind: others see it; others of the same library alone; what it is, and that it is in a section.
+# Bits of a symbol's kind: N_EXT, N_PEXT (private external), N_TYPE, N_SECT, N_STAB.
 _EXTERNAL, _PRIVATE, _WHERE, _DEFINED, _DEBUG = 1, 0x10, 0x0E, 0x0E, 0xE0
 
 
@@ -30,9 +30,9 @@ def _commands(content: bytes | bytearray, wanted: int) -> Iterator[int]:
 
 
 def _change(content: bytes, change: Callable[[str, bool], tuple[str, bool] | None]) -> bytes:
-    """Return an object file with its external symbols renamed, and visible or hidden.
+    """Return an object file with its external symbols renamed, and made visible or hidden.
 
-    `change` returns both of a name and whether the symbol is defined there; None: it stays.
+    `change` takes a name and whether the symbol is defined, and returns the new name and whether it is visible; None: unchanged.
     """
     changed = bytearray(content)
     for at in _commands(content, _SYMBOLS):
@@ -52,14 +52,16 @@ def _change(content: bytes, change: Callable[[str, bool], tuple[str, bool] | Non
                 table += f"_{new}\0".encode()
             _SYMBOL.pack_into(changed, place, begin, kind & ~_PRIVATE if visible else kind | _PRIVATE, *rest)
         table += bytes(-len(table) % 8)
-        struct.pack_into("<2I", changed, at + 16, len(changed), len(table))  # behind all else
+        struct.pack_into("<2I", changed, at + 16, len(changed), len(table))  # at the end of the file
         changed += table
     return bytes(changed)
 
 
 def select(content: bytes, renamed: Mapping[str, str], keep: Sequence[str]) -> bytes:
-    """Return an object file in which names are others, and those that `keep` has no pattern of are the object's own."""
-    own = f".{zlib.crc32(content):08x}"  # the linker of several objects would take one for another's
+    """Return an object file with renamed symbols, of which those that match no pattern of `keep` become private."""
+    own = (
+        f".{zlib.crc32(content):08x}"  # makes names unique: the linker merges equal private symbols of several objects
+    )
 
     def change(name: str, defined: bool) -> tuple[str, bool]:
         name = renamed.get(name, name)
@@ -70,6 +72,6 @@ def select(content: bytes, renamed: Mapping[str, str], keep: Sequence[str]) -> b
 
 
 def publish(path: Path, wanted: Callable[[str], bool]) -> None:
-    """Hide an object file's symbols from users of a library, except the `wanted` ones."""
+    """Hide an object file's symbols outside of the library, except the `wanted` ones."""
     content = _change(path.read_bytes(), lambda name, defined: (name, wanted(name)) if defined else None)
     path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""The web: modules of WebAssembly, which need nothing of their surroundings; one thread."""
+"""The web: self-contained WebAssembly modules with one thread; with workers, a second link has several."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..platform import Platform, SystemTrial, Threaded
 
-# The stack, as large as that of threads of a library for C, lies first: one that is too small then ends in an error, and not in other data.
+# The stack, as large as a thread's in a library for C, is at address 0, so an overflow traps instead of overwriting data.
 _LINK_FLAGS = (
     "-mexec-model=reactor",
     "-O2",
@@ -15,7 +15,7 @@ _LINK_FLAGS = (
     "-Wl,--gc-sections",
     "-Wl,-z,stack-size=2097152",
 )
-# Flags for a module whose memory is the page's, with as many addresses as there are.
+# Flags for a module that imports shared memory, with all 32-bit addresses.
 _THREADED_FLAGS = (
     "-mcpu=generic+atomics+bulk_memory",
     "-Wl,--shared-memory",
@@ -23,7 +23,7 @@ _THREADED_FLAGS = (
     "-Wl,--initial-memory=16777216",
     "-Wl,--max-memory=4294901760",
 )
-# Names of an allocator with a lock (services.c).
+# Names of the allocator with a lock (services.c).
 _LOCKED = ("-Dmalloc=tvmconv_malloc", "-Dfree=tvmconv_free")
 _KEPT = """\
 .section .custom_section.{section},"",@
@@ -37,8 +37,8 @@ PLATFORM = Platform(
     compile_flags=("-std=gnu11", "-O2", "-g0", "-fvisibility=hidden", "-mbulk-memory", "-Wall", "-Werror", *_LOCKED),
     link_flags=_LINK_FLAGS,
     kept=_KEPT,
-    services=("launcher", "services", "alone"),
-    threaded=Threaded(("launcher", "services", "workers"), ("-matomics",), _THREADED_FLAGS),
+    services=("launcher", "services", "alone", "no_openmp"),
+    threaded=Threaded(("launcher", "services", "workers", "no_openmp"), ("-matomics",), _THREADED_FLAGS),
     zig_suffix="",
     native=Path(__file__).with_name("native"),
     has_parts=False,

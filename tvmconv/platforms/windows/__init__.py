@@ -1,4 +1,4 @@
-"""Windows on x86-64: COFF, linked by mingw-w64's GCC, with threads of its own pool."""
+"""Windows on x86-64: COFF, linked by mingw-w64's GCC, with the threads of our pool."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from ..platform import Packaged, Platform, Port, SystemTrial
 from .coff import exports, imports, prepare
 
-# Threads wait in the code of a library, which must then stay: threads.h sees to it.
+# A library whose threads wait in its code must not be unloaded: threads.h pins it.
 _LINK_FLAGS = (
     *("-shared", "-static-libgcc", "-Wl,--build-id=none", "-Wl,--strip-all", "-Wl,--no-insert-timestamp"),
     "exports.def",
 )
-# Names of functions become visible by a list, and attributes by which they are so elsewhere say nothing.
+# A list exports symbols; GCC ignores ELF's visibility attributes here.
 _COMPILE_FLAGS = ("-std=gnu11", "-O2", "-g0", "-Wall", "-Werror", "-Wno-attributes", "-D_WIN32_WINNT=0x0A00")
 _LIBRARIES = ("-lsynchronization",)
 _KEPT = """\
@@ -27,13 +27,12 @@ _WEIGHTS = """\
 tvmconv_network_weights:
 .incbin "weights.bin"
 """
-# GCC's stack begins at multiples of 16 bytes, also where it keeps vectors of 32 there (its bug 54412): the assembler then
-# writes the instructions that take any address.
+# GCC aligns the stack to 16 bytes even for spilled vectors of 32 (bug 54412), so the assembler writes unaligned moves instead.
 _ANY_ADDRESS = "-Wa,-muse-unaligned-vector-move"
 
 
 def _publish(path: Path, wanted: Callable[[str], bool]) -> None:
-    """Do nothing: an object does not hide names."""
+    """Do nothing: COFF objects hide no symbols."""
 
 
 PLATFORM = Platform(
@@ -81,7 +80,7 @@ PLATFORM = Platform(
             triple="x86_64-pc-windows-gnu",
             machine="AMD64",
             default="x86-64-v3",
-            # A process has to ask for them, in another way than Linux's.
+            # They need a permission that Windows grants in another way than Linux.
             lacking=frozenset({"amx-tile", "amx-bf16", "amx-int8"}),
             cross_compilers=(f"x86_64-w64-mingw32-gcc {_ANY_ADDRESS}",),
             tools="x86_64-w64-mingw32-",

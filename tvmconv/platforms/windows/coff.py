@@ -1,9 +1,9 @@
-"""COFF object files: repair LLVM's for GNU's linker, and list their symbols.
+"""Repair LLVM's COFF object files for GNU's linker, and list their symbols.
 
-TVM marks the slots that its code calls by (`lowering/native/launcher.c`) as definitions of which the linker keeps one, and as exported;
-they become wanted of another object. Functions such as those of f16 it marks as weak, each with its own as the default: they become
-the object's own, and what is missing becomes 0. So does all else of which a linker would keep one of several, such as GCC's addresses of what is elsewhere: where
-its name was hidden, GNU's linker would drop it beside another.
+TVM defines the slots through which its code calls (`lowering/native/launcher.c`) as exported COMDATs: they become undefined symbols.
+Helper functions such as f16's conversions are weak with a default in the object: the defaults become static, and weak symbols
+without one become 0. All other COMDATs, such as GCC's .refptr sections, become ordinary sections, because GNU's linker would drop
+one whose symbol was hidden in favour of another.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-# The header: number of sections, where the symbols are, and their number. Of a section: its name, size and relocations, and its flags.
+# Fields of the header: number of sections, offset and number of symbols; of a section: name, size, relocations, flags.
 _HEADER, _SECTIONS = struct.Struct("<2x H 4x 2I 4x"), 20
 _ROW = struct.Struct("<8s 8s I 12s H 2s I")
 # Fields of a symbol: its name, value, section, type, class, and the number of records that follow it.
@@ -23,7 +23,7 @@ _EXTERNAL, _STATIC, _WEAK, _FUNCTION = 2, 3, 105, 0x20
 _ONE_OF_SEVERAL, _CODE = 0x1000, 0x20
 _ABSOLUTE = -1
 _SLOT = "__TVMBackend"
-# Symbol that another object is sure to have (`Packaged.weights`).
+# Symbol that a later object defines (`Packaged.weights`).
 _LATER = "tvmconv_network_weights"
 _LIBRARY, _WANTED = "tvm_ffi.dll", "TVMFFI"
 
@@ -40,7 +40,7 @@ class _Symbol(NamedTuple):
 
     @property
     def kind(self) -> int:
-        """Class of the symbol."""
+        """Storage class of the symbol."""
         return self.fields[4]
 
 
@@ -61,11 +61,11 @@ def _symbols(content: bytes | bytearray) -> Iterator[_Symbol]:
 
 
 def prepare(content: bytes) -> bytes:
-    """Return an object file, TVM's or several linked into one, as GNU's tools accept it, without debug information."""
+    """Return an object file, TVM's or several linked into one, in a form that GNU's tools accept, without debug information."""
     changed = bytearray(content)
     number, _, _ = _HEADER.unpack_from(changed)
     symbols = list(_symbols(content))
-    # A linker that makes one object of several does not say the right number of a default; its name has that of what it is for.
+    # After `ld -r`, a weak symbol's index of its default is wrong; but the default's name contains the symbol's.
     defaults = {each.name.split(".")[2]: each.fields for each in symbols if each.name.startswith(".weak.")}
     shared = set()
     for at in range(number):
@@ -90,7 +90,7 @@ def prepare(content: bytes) -> bytes:
 
 
 def _long_name(content: bytes, name: bytes) -> bytes:
-    """Return a section's name, of which a longer one is a slash and its place behind the symbols."""
+    """Return the first eight bytes of a section's name; a long name is a slash and its offset in the string table."""
     if not name.startswith(b"/"):
         return name
     _, start, number = _HEADER.unpack_from(content)
@@ -98,7 +98,7 @@ def _long_name(content: bytes, name: bytes) -> bytes:
 
 
 def exports(names: Sequence[str], objects: Sequence[Path]) -> str:
-    """Return the list of those names that objects define, of patterns."""
+    """Return the text of a .def file with the symbols that objects define and that match patterns."""
     lines = set()
     for content in (path.read_bytes() for path in objects):
         for each in _symbols(content):
@@ -109,7 +109,7 @@ def exports(names: Sequence[str], objects: Sequence[Path]) -> str:
 
 
 def imports(objects: Sequence[Path]) -> str:
-    """Return the export list of the symbols that objects import from tvm-ffi's library."""
+    """Return the text of a .def file of tvm-ffi's library with the symbols that objects import from it."""
     wanted = {
         each.name
         for path in objects

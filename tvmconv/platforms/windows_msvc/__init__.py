@@ -1,4 +1,4 @@
-"""Windows, with archives for Microsoft's linker: the program's C library defines every symbol that they import."""
+"""Windows, with archives for Microsoft's linker, which import symbols of Microsoft's C library only."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 from ..platform import SystemTrial
 from ..windows import PLATFORM as WINDOWS
 
-# Functions of the C library are called as those of a static one, which programs may have, too.
+# Functions of the C library are called without dllimport, since programs may link it statically.
 _C_FLAGS = ("-D_CRTIMP=",)
 _FORMATTED = ("-D__USE_MINGW_ANSI_STDIO=0", "-Dsnprintf=tvmconv_formatted")  # formatted.c
-# The function that a large frame calls does the same for both compilers; the mark of code with floats is for a linker alone.
+# The stack probe of large frames is the same function in both compilers; `_fltused` matters only to Microsoft's linker.
 _PROBE, _GNU_PROBE = b"\0__chkstk\0", b"\0___chkstk_ms\0"
 _LINK_FLAGS = ("-Wl,-u,___chkstk_ms", "-Wl,--defsym,__chkstk=___chkstk_ms", "-Wl,--defsym,_fltused=0")
 _PACKAGED, _PREPARE = WINDOWS.packaged, WINDOWS.prepare
@@ -18,7 +18,7 @@ assert _PACKAGED is not None and _PREPARE is not None
 
 
 def _prepare(content: bytes) -> bytes:
-    """Return an object file as for Windows, which calls Microsoft's function."""
+    """Return an object file as for Windows, with calls of Microsoft's stack probe."""
     assert _PREPARE is not None
     return _PREPARE(content).replace(_GNU_PROBE, _PROBE.ljust(len(_GNU_PROBE), b"\0"))
 

@@ -1,7 +1,7 @@
 """Callers' arrays on CUDA devices: torch's, CuPy's, and by DLPack everything else's (JAX, tvm-ffi, ...).
 
-torch and CuPy order their work by a current stream, which kernels are launched on, and reuse freed memory in the order of
-that stream. Of other libraries only DLPack's protocol is known (`tvmconv.runtime.cuda.dlpack`). Nothing here waits on the host.
+torch and CuPy have a current stream, on which kernels are launched, and reuse freed memory in its order. For other libraries only
+DLPack's protocol is used (`tvmconv.runtime.cuda.dlpack`). No function here synchronizes with the host.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ _libraries: dict[type, Library] = {}
 
 
 class Library(Protocol):
-    """Arrays of one library, as kernels need them."""
+    """Interface of an array library for kernels."""
 
     def device(self, value: Any) -> int:
         """Return the number of the array's GPU."""
 
     def stream(self, device: int) -> int:
-        """Return the handle of the stream that a call made now belongs to."""
+        """Return the handle of the current stream."""
 
     def is_ready(self, value: Any, dtype: str, shape: tuple[int, ...], gpu: int) -> bool:
-        """Return whether a kernel can take the array as it is; False if finding out takes long."""
+        """Return whether a kernel can take the array as it is; False if that cannot be decided quickly."""
 
     def take(self, value: Any, stream: int, writable: bool) -> Any:
-        """Return the array as a kernel on `stream` can read it, or write if `writable`: C-contiguous and aligned.
+        """Return the array as a kernel on `stream` can read it, or write it if `writable`: C-contiguous and aligned.
 
-        It is something that tvm-ffi's functions take, and has `data_ptr`.
+        tvm-ffi's functions take the result, which has `data_ptr`.
 
         Raises
         ------
         ValueError
-            If it cannot be had so.
+            If that is impossible.
         """
 
     def empty(self, shape: tuple[int, ...], like: Any) -> Any:
         """Return a new array of the type and device of `like`."""
 
     def scratch(self, nbytes: int, like: Any) -> Any:
-        """Return new memory on the device of `like`; it has `data_ptr`."""
+        """Return new memory, with `data_ptr`, on the device of `like`."""
 
     def is_capturing(self) -> bool:
-        """Return whether memory that is allocated now belongs to a CUDA graph that is being captured."""
+        """Return whether a CUDA graph is being captured, which would own memory allocated now."""
 
 
 class Torch:
@@ -69,7 +69,7 @@ class Torch:
         return int(self._torch.cuda.current_stream(device).cuda_stream)
 
     def is_ready(self, value: Any, dtype: str, shape: tuple[int, ...], gpu: int) -> bool:
-        """Return whether it is of this type, shape and GPU, dense, aligned, and without a gradient."""
+        """Return whether type, shape and GPU fit, and the tensor is dense, aligned, and without gradient."""
         return (
             value.dtype is self._dtypes[dtype]
             and value.shape == shape
@@ -156,15 +156,15 @@ class CuPy:
         return False
 
 
-# One for all types of arrays that a library has.
+# One object for all array types of a library.
 _torch, _cupy = cache(Torch), cache(CuPy)
 
 
 def location(value: Any) -> int | None:
-    """Return the number of the GPU that an array is on; None if it is on none (or no array)."""
+    """Return the number of an array's GPU; None if it is on none, or no array."""
     if type(value) is np.ndarray:
         return None
-    on_gpu = getattr(value, "is_cuda", None)  # torch says it in little time
+    on_gpu = getattr(value, "is_cuda", None)  # the fast way for torch
     if on_gpu is not None:
         return int(value.get_device()) if on_gpu else None
     if not hasattr(value, "__dlpack_device__") or not hasattr(value, "__dlpack__"):
@@ -174,7 +174,7 @@ def location(value: Any) -> int | None:
 
 
 def dtype_of(value: Any) -> str:
-    """Return an array's type, as Problems name it if it is one of theirs."""
+    """Return an array's type, by its name in Problems if it has one."""
     dtype = value.dtype
     known = _dtypes.get(dtype)
     if known is None:
@@ -203,7 +203,7 @@ def _find_library(value: Any) -> Library:
 
 
 def same_gpu(named: dict[str, Any]) -> int | None:
-    """Return the number of the GPU that all arrays are on; None if all are in the CPU's memory.
+    """Return the number of the GPU with all arrays; None if all are in the CPU's memory.
 
     Raises
     ------

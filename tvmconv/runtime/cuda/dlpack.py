@@ -1,8 +1,8 @@
-"""Device arrays of libraries of which only DLPack's protocol is known (JAX, tvm-ffi, ...).
+"""Device arrays of libraries of which only DLPack's protocol is used (JAX, tvm-ffi, ...).
 
-Each array is made ready on the stream of the kernel, the legacy default one unless another argument's library says
-otherwise; what the kernel reads is kept until it has finished, since its library may give the memory to other work as
-soon as it is let go; and who takes the result by DLPack is made to wait on the device. Nothing here waits on the host.
+Each array is exported for the kernel's stream, the legacy default one unless the library of `data` has another. Arrays are kept
+alive until the kernel has finished, since their library may reuse freed memory at once. An importer of the result waits on the
+device for the kernel. No function here synchronizes with the host.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Dlpack:
         return False
 
     def take(self, value: Any, stream: int, writable: bool) -> Any:
-        """Return tvm-ffi's tensor of the same memory, ready on `stream`."""
+        """Return tvm-ffi's tensor on the same memory, ready on `stream`."""
         if writable and type(value).__module__.partition(".")[0] in ("jax", "jaxlib"):
             raise ValueError("is JAX's, whose arrays cannot be written; use the array that the call returns")
         try:
@@ -77,17 +77,17 @@ class Event:
         self._driver.code("cuEventDestroy_v2", self._handle)
 
     def hold_back(self, stream: int) -> None:
-        """Let later work of `stream` wait for it."""
+        """Let later work of `stream` wait for the event."""
         with self._driver.device(self._gpu):
             self._driver.call("cuStreamWaitEvent", c_void_p(stream), self._handle, 0)
 
     def is_past(self) -> bool:
-        """Return whether the stream has come so far."""
+        """Return whether the stream has passed the event."""
         return self._driver.is_done(self._handle)
 
 
 class _Finished:
-    """An array with valid content after an event, for imports by DLPack."""
+    """An array whose content is valid after an event, for imports by DLPack."""
 
     def __init__(self, array: Any, event: Event) -> None:
         self._array, self._event = array, event
@@ -96,7 +96,7 @@ class _Finished:
         return self._array.__dlpack_device__()
 
     def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
-        if stream != -1:  # -1: no synchronization is wanted
+        if stream != -1:  # -1: the importer wants no synchronization
             self._event.hold_back(LEGACY_STREAM if stream is None else stream)
         return self._array.__dlpack__(stream=stream, **options)
 
@@ -105,7 +105,7 @@ class _OnStream:
     """An array exported for work on one stream, whatever stream its importer names."""
 
     def __init__(self, array: Any, stream: int) -> None:
-        # DLPack forbids 0, which could be meant for two streams.
+        # DLPack forbids 0, which is ambiguous.
         self._array, self._stream = array, stream or LEGACY_STREAM
 
     def __dlpack_device__(self) -> Any:
@@ -123,7 +123,7 @@ def import_on(value: Any, stream: int) -> Any:
 
 
 def keep(taken: tuple[Any, ...], gpu: int, stream: int) -> Event:
-    """Keep tensors until the work that `stream` of a GPU has now is done; return the event at its end."""
+    """Keep tensors alive until the present work of a GPU's `stream` is done; return the event at its end."""
     event = Event(gpu, stream)
     with _lock:
         while _held and _held[0][0].is_past():
@@ -133,7 +133,7 @@ def keep(taken: tuple[Any, ...], gpu: int, stream: int) -> Event:
 
 
 def finish(output: Any, event: Event) -> Any:
-    """Return an output as its library's array; the library waits for `event` on the device."""
+    """Return an output as its library's array, for which the library waits on the device until `event`."""
     return _namespace(output).from_dlpack(_Finished(output, event))
 
 

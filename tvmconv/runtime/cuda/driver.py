@@ -1,7 +1,7 @@
 """The NVIDIA driver by ctypes: calls that raise errors, contexts, memory, streams and events.
 
-Nothing of CUDA's toolkit is needed, and nothing happens before the first use. The driver's own names are kept; they are
-described in the CUDA Driver API reference.
+CUDA's toolkit is not needed, and the driver is loaded at the first use. Functions have the names of the CUDA Driver API
+reference.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from functools import cache
 from ...errors import CudaError
 
 LIBRARY = "libcuda.so.1"
-# Kernels are loaded independently of contexts (cuLibraryLoadData), which drivers do since CUDA 12.0.
+# Kernels are loaded independently of contexts (cuLibraryLoadData), which needs CUDA 12.0.
 LEAST_VERSION = 12000
-# The stream that others' streams are ordered with if they are of the blocking kind; DLPack calls it 1 as well.
+# CU_STREAM_LEGACY, with which blocking streams synchronize; DLPack's number for it is 1, too.
 LEGACY_STREAM = 1
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY
 
 
 class Driver:
-    """The driver, loaded and of a version that kernels work with.
+    """The driver, loaded, and of a sufficient version.
 
     Raises
     ------
     CudaError
-        If there is no driver, it finds no GPU, or it is too old.
+        If there is no driver, it is too old, or it finds no GPU.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Driver:
         self._contexts: dict[int, c_void_p] = {}
 
     def call(self, name: str, *arguments: object) -> None:
-        """Call the driver's function `name`; CudaError if it fails, or the driver has none."""
+        """Call the driver's function `name`; raise CudaError if it fails, or the driver lacks it."""
         code = self.code(name, *arguments)
         if code:
             raise CudaError(f"{name} failed: {self._explain(code)}")
@@ -69,7 +69,7 @@ class Driver:
 
     @contextmanager
     def device(self, index: int) -> Iterator[None]:
-        """Make the device's primary context, which CUDA's run-time libraries share, current in this thread."""
+        """Make the device's primary context, which the CUDA runtime shares, current in this thread."""
         if index not in self._contexts:
             device, context = c_int(), c_void_p()
             self.call("cuDeviceGet", byref(device), index)
@@ -82,13 +82,13 @@ class Driver:
             self.call("cuCtxPopCurrent_v2", byref(c_void_p()))
 
     def create(self, name: str, *arguments: object) -> c_void_p:
-        """Return the handle that a function writes through its first argument."""
+        """Call a function that writes a handle through its first argument; return that."""
         handle = c_void_p()
         self.call(name, byref(handle), *arguments)
         return handle
 
     def create_from(self, name: str, *arguments: object) -> c_void_p:
-        """Return the handle that a function writes through its last argument."""
+        """Call a function that writes a handle through its last argument; return that."""
         handle = c_void_p()
         self.call(name, *arguments, byref(handle))
         return handle
@@ -124,5 +124,5 @@ def driver() -> Driver:
 
 
 def version_text(version: int) -> str:
-    """Return a CUDA version as people write it: 13000 is ``13.0``."""
+    """Return a CUDA version as text: ``13.0`` for 13000."""
     return f"{version // 1000}.{version % 1000 // 10}"

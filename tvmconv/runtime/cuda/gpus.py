@@ -1,4 +1,4 @@
-"""Find this machine's GPUs, as the NVIDIA driver lists them, or why kernels can use none."""
+"""Find this machine's GPUs, in the NVIDIA driver's order, or the reason why there are none."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Gpu:
     index
         Its number in this process, as in ``cuda:0`` (CUDA_VISIBLE_DEVICES may hide some).
     name
-        As the driver reports it.
+        Its name in the driver.
     architecture
         Its compute capability times ten: 90 is sm_90.
     l2_bytes
-        Of its L2 cache.
+        Bytes of its L2 cache.
     kind
-        Of the targets that it runs.
+        Kind of the targets that it runs.
     """
 
     index: int
@@ -51,11 +51,11 @@ class Survey:
     Attributes
     ----------
     gpus
-        In the driver's order; empty if kernels can use none.
+        In the driver's order; empty if there is an obstacle.
     obstacle
-        Why there is none: no driver, one that is too old or fails, or no GPU. None if there is one.
+        Reason why there are none: no driver, one that is too old or fails, or no GPU; None if there are some.
     driver_version
-        The newest CUDA the driver is for, 13000 for 13.0; None if it could not be used.
+        The newest CUDA version that the driver supports, 13000 for 13.0; None if it could not be used.
     """
 
     gpus: tuple[Gpu, ...]
@@ -65,7 +65,7 @@ class Survey:
 
 @cache
 def survey() -> Survey:
-    """Ask the driver, once a process.
+    """Ask the driver for its GPUs, once in a process.
 
     This initialises CUDA in the process, after which a forked child cannot use it.
     """

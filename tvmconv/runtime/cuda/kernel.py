@@ -19,21 +19,21 @@ from .dlpack import DLPACK, finish, keep
 class CudaKernel:
     """A compiled convolution of fixed shapes, types and attributes, for NVIDIA GPUs.
 
-    Its library is checked and loaded at the first call. Calls are safe from several threads. A call returns when the
-    kernel is launched, on the current stream of the library that `data` belongs to: torch's, CuPy's, else the legacy
-    default stream. It never waits for the GPU, and can be captured in CUDA graphs once it was called before.
+    Its library is checked and loaded at the first call. Calls are safe from several threads. A call returns when the kernel is
+    launched, on the current stream of torch or CuPy if `data` is theirs, else on the legacy default stream. It never waits
+    for the GPU, and can be captured in CUDA graphs after a first call.
 
     Parameters
     ----------
     bundle, entry
-        The bundle and which of its kernels.
+        The bundle, and the kernel's entry in it.
     before
-        Called with the kernel's bundle and entry before its library is first used; what it raises, the call raises.
+        Called with the kernel's bundle and entry before its library is first used; its errors are the call's.
 
     Attributes
     ----------
     info : Entry
-        What the bundle says of this kernel.
+        The kernel's entry in the bundle.
     problem : Problem
         The convolution it computes.
     """
@@ -72,18 +72,18 @@ class CudaKernel:
         scale, slope, residual
             Operands of the epilogue: f32 factors of each channel, for ``scale`` and for ``prelu``, and the summand of ``add``.
         out
-            Where the result goes: on the same GPU, C-contiguous, aligned, sharing no memory with an input.
+            Array for the result: on the same GPU, C-contiguous, aligned, sharing no memory with an input.
 
         Returns
         -------
         array
-            `out` if given, else a new array of the kind of `data`. Its content is there for work of the same stream;
+            `out` if given, else a new array of the library of `data`. Its content is valid for later work on the same stream;
             JAX waits for it by itself.
 
         Raises
         ------
         InputError
-            If an array is not what the kernel takes.
+            If an array does not fit the kernel.
         BundleError
             At the first call, if the library is missing, altered, or cannot be loaded.
         CudaError
@@ -121,7 +121,7 @@ class CudaKernel:
         taken = [take(name, given[name], shape, dtype) for name, shape, dtype in self._operands]
         if out is None:
             output = library.empty(self._output_shape, data)
-            # Outputs that the call made itself may be written, even where the library's users may not write.
+            # The call's own output may be written, even if arrays of the library are immutable.
             written = library.take(output, stream, False)
         else:
             output = out
@@ -153,12 +153,12 @@ class CudaKernel:
             function(stream, address, *arguments)
         except RuntimeError as error:
             raise CudaError(f"cannot run {self.info.signature} on cuda:{gpu}: {error}") from error
-        del workspace  # only now: its library may give it to later work of the stream
+        del workspace  # not before the launch: its library may reuse it for later work of the stream
 
     def _workspace(self, library: Library, gpu: int, stream: int, like: Any) -> tuple[Any, int]:
-        """Return the workspace for a stream, and its address; it is allocated once, so that graphs can capture calls.
+        """Return the workspace of a stream and its address; it is allocated once, so that CUDA graphs can capture calls.
 
-        One that belongs to a graph under capture is the graph's own: its replays may run beside calls on this stream.
+        A graph under capture gets a workspace of its own, since its replays may run beside calls on this stream.
         """
         key = (gpu, stream)
         if library.is_capturing():
@@ -170,7 +170,7 @@ class CudaKernel:
         return self._workspaces[key]
 
     def _load(self) -> Callable[..., object]:
-        """Load the library. Threads that come here together load it together, which does no harm."""
+        """Load the library. Concurrent threads may load it twice, which is harmless."""
         if self._before is not None:
             self._before(self._bundle, self.info)
             self._before = None

@@ -1,4 +1,4 @@
-"""Arrays on a GPU by the driver alone, without an array library: for verifying, tuning and timing kernels."""
+"""Arrays on a GPU without an array library, by the driver alone: for verifying, tuning and timing kernels."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ import numpy.typing as npt
 from ..dltensor import BFLOAT, CUDA, FLOAT, UNSIGNED, DLManagedTensor, DLTensor, capsule
 from .driver import driver
 
-# Exports that importers hold, by the address of the description: it, the shape that it points to, and the array.
+# Live exports by the address of their DLManagedTensor: that, its shape, and the array.
 _exports: dict[int, tuple[DLManagedTensor, Any, DeviceArray]] = {}
 
 
 def _release(address: int) -> None:
-    """Release memory after its importer."""
+    """Drop an export that its importer has released."""
     del _exports[address]
 
 
 def _forget(address: int) -> None:
-    """Release memory that was never imported; an importer renames its capsule."""
+    """Drop an export whose capsule was never imported; an importer renames it."""
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = c_void_p, [c_void_p, ctypes.c_char_p]
     if ctypes.pythonapi.PyCapsule_IsValid(c_void_p(address), b"dltensor"):
         _release(pointer(address, b"dltensor"))
 
 
-# CFUNCTYPE, because an importer may have let go of Python's lock.
+# CFUNCTYPE, because an importer may not hold the GIL.
 _callback = ctypes.CFUNCTYPE(None, c_void_p)
 _RELEASE, _FORGET = _callback(_release), _callback(_forget)
 
 
 class Device:
-    """A GPU as the array API has devices."""
+    """A GPU as a device of the array API."""
 
     def __init__(self, index: int) -> None:
         self.index = index
 
 
 class DeviceArray:
-    """A C-contiguous array in a GPU's memory, which it owns."""
+    """A C-contiguous array that owns its memory on a GPU."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], gpu: int = 0) -> None:
         self.shape, self.dtype, self.device = shape, np.dtype(dtype), Device(gpu)
@@ -62,7 +62,7 @@ class DeviceArray:
         return made
 
     def numpy(self) -> npt.NDArray[Any]:
-        """Return a copy in the CPU's memory, after all work of the legacy default stream."""
+        """Return a copy in the CPU's memory, after all work on the legacy default stream."""
         array = np.empty(self.shape, self.dtype)
         with self._driver.device(self.device.index):
             content = c_void_p(array.ctypes.data)
@@ -70,7 +70,7 @@ class DeviceArray:
         return array
 
     def fill(self, byte: int) -> None:
-        """Set every byte; 255 makes every element of a floating point type not a number."""
+        """Set every byte; 255 makes every floating element NaN."""
         with self._driver.device(self.device.index):
             self._driver.call("cuMemsetD8_v2", c_uint64(self.address), c_uint8(byte), c_size_t(self.nbytes))
 
@@ -97,7 +97,7 @@ class DeviceArray:
 
 
 class _Namespace:
-    """Functions of the array API that make arrays."""
+    """The array API's functions that create arrays."""
 
     uint8 = np.dtype(np.uint8)
 

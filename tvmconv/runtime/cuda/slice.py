@@ -1,4 +1,4 @@
-"""Slice images of a tensor of tvm-ffi, which has no slices of its own: a view by DLPack."""
+"""Slice a tensor of tvm-ffi, which has no slices of its own, by DLPack."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..dltensor import CUDA, DLManagedTensor, DLTensor, capsule
 
 
 class Slice:
-    """A C-contiguous tensor's images from one to before another, to be taken by DLPack.
+    """A slice of a C-contiguous tensor's images, to be imported by DLPack.
 
-    Keep it as long as its imports: it holds the shape, and the tensor with the memory.
+    Keep it alive as long as its imports: it owns the shape, and a reference to the tensor.
     """
 
     def __init__(self, tensor: Any, images: slice, dtype: str, gpu: int) -> None:

@@ -1,6 +1,6 @@
-"""Kernels of another instruction set, run by their platform's emulator (`Platform.runner`).
+"""Kernels of another instruction set, run by their platform's emulator (`Platform.runner`), to verify their results.
 
-What they compute shows whether they are right; how long they take says nothing.
+Their times mean nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .emulator import EmulatedCall, Emulator
 
 __all__ = ["EmulatedCall", "EmulatedKernel", "Emulator", "find_emulator", "kernel_here"]
 
-# A call that takes longer hangs; an emulator does so many operations in a second at least.
+# Time limit of a call, plus time for its operations, of which an emulator does at least so many a second.
 CALL_SECONDS, EMULATED_FLOPS = 60.0, 2e7
 
 
@@ -39,7 +39,7 @@ class EmulatedKernel(Kernel):
 
 
 def kernel_here(bundle: Bundle, entry: Entry) -> Kernel | None:
-    """Return a kernel for a CPU as this machine runs it, itself or under an emulator; None if neither does."""
+    """Return a CPU kernel that this machine runs, natively or under an emulator; None if neither is possible."""
     target = bundle.targets[entry.target]
     if obstacle(target) is None:
         return Kernel(bundle, entry)
@@ -48,7 +48,7 @@ def kernel_here(bundle: Bundle, entry: Entry) -> Kernel | None:
 
 
 def find_emulator(target: BundleTarget) -> Emulator | None:
-    """Return the emulator of a target's code for another instruction set than this machine's; None if there is none."""
+    """Return the emulator of a target with another instruction set than this machine's; None if there is none."""
     isa = foreign_isa(target)
     if isa is None:
         return None

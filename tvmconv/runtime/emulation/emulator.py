@@ -1,4 +1,4 @@
-"""`Emulator`: runs a library's functions that this machine cannot run itself."""
+"""`Emulator`: runs functions of a library that this machine cannot run natively."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from ...isa import Isa
 
 # DLPack's codes of types, by NumPy's kinds.
 _CODES = {"i": 0, "u": 1, "f": 2}
-# The functions of a library, and for each the arrays that it takes, of which it writes the last.
+# A function's name and its arrays, the last of which it writes.
 EmulatedCall = tuple[str, Sequence["np.ndarray[Any, Any]"]]
 
 
 @dataclass(frozen=True)
 class Emulator:
-    """Program that runs code of another instruction set here.
+    """Program that runs code of another instruction set on this machine.
 
     Attributes
     ----------
     isa
-        That instruction set.
+        The instruction set.
     program
         The emulator's path.
     cpu
-        The CPU that it emulates, by its own name: one with no more instructions than a kernel may use, where it has one.
+        The emulated CPU, by the emulator's name: one with no more features than a kernel may use, if there is such.
     name
-        What manifests say: the emulator, its version, and that CPU.
+        Its name in manifests: the emulator, its version and the CPU.
     """
 
     isa: Isa
@@ -43,11 +43,11 @@ class Emulator:
     name: str
 
     def prepare(self, work: Path) -> list[str]:
-        """Write the program that calls a library's functions into a folder; return its command, which takes a library and a text of calls."""
+        """Write the program that calls functions into a folder; return its command, without its arguments: library and calls."""
         raise NotImplementedError
 
     def run(self, library: Path, calls: Sequence[EmulatedCall], seconds: float, threads: int | None = None) -> None:
-        """Call functions of a library one after the other, in one process; by so many threads, or one a processor.
+        """Call functions of a library one after the other, in one process, with `threads` threads or one for each processor.
 
         Raises
         ------
@@ -87,7 +87,7 @@ class Emulator:
         for symbol, arrays in calls:
             lines.append(f"{symbol} {len(arrays)}")
             for array in arrays:
-                # One that a call has written is what the next one reads.
+                # Later calls read what earlier ones wrote.
                 file = files.setdefault(id(array), str(len(files)))
                 if not (work / file).exists():
                     (work / file).write_bytes(np.ascontiguousarray(array).tobytes())

@@ -11,7 +11,7 @@ from ...isa import Isa
 from .emulator import Emulator
 
 RUNNER = Path(__file__).with_name("runner.mjs")
-# Flags with which older versions have more instructions, and prints whether an engine has those of a feature.
+# Flags that enable more instructions in older versions; modules that validate only with a feature.
 _FLAGS = ("", "--experimental-wasm-relaxed-simd")
 _PROBES = {
     "simd128": "0,97,115,109,1,0,0,0,1,5,1,96,0,1,123,3,2,1,0,10,10,1,8,0,65,0,253,15,253,98,11",
@@ -20,7 +20,7 @@ _PROBES = {
 
 
 class NodeEngine(Emulator):
-    """Node, started with a flag, `cpu`, if that is not empty."""
+    """Node; `cpu` is a flag for it, or empty."""
 
     def prepare(self, work: Path) -> list[str]:
         """Return the command that calls functions of a module."""
@@ -28,7 +28,7 @@ class NodeEngine(Emulator):
 
 
 def find(isa: Isa, features: frozenset[str]) -> Emulator | None:
-    """Return the engine that has `features`; None if there is no Node, or it is too old."""
+    """Return Node with the flag that it needs for `features`; None if there is no Node, or it is too old."""
     program = next(filter(None, map(shutil.which, isa.emulators)), None)
     if program is None:
         return None
@@ -41,7 +41,7 @@ def find(isa: Isa, features: frozenset[str]) -> Emulator | None:
 
 @cache
 def _survey(program: str, flag: str) -> tuple[str, frozenset[str]]:
-    """Return the version of Node, and the features that it has if it is started with a flag."""
+    """Return Node's version, and its features when started with a flag."""
     probes = ",".join(f"WebAssembly.validate(new Uint8Array([{probe}]))" for probe in _PROBES.values())
     command = (program, *filter(None, [flag]), "-p", f"[process.version,{probes}].join(' ')")
     said = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()

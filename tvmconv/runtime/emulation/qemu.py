@@ -1,4 +1,4 @@
-"""Programs of another CPU under QEMU: a small one, `runner.c`, loads a library and calls its functions."""
+"""Programs of another instruction set under QEMU; `runner.c` loads a library and calls its functions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _RUNNER = Path(__file__).parent / "runner.c"
 
 
 class QemuCpu(Emulator):
-    """QEMU as one of its CPUs."""
+    """QEMU with one of its CPUs."""
 
     def command(self, program: str | Path, *arguments: str | Path) -> list[str]:
-        """Return the command that runs a program, which finds the cross compiler's C library."""
+        """Return the command that runs a program with the cross compiler's C library."""
         return [self.program, "-cpu", self.cpu, "-L", _sysroot(self.isa), str(program), *map(str, arguments)]
 
     def prepare(self, work: Path) -> list[str]:
@@ -32,7 +32,7 @@ class QemuCpu(Emulator):
 
 
 def find(isa: Isa, features: frozenset[str]) -> Emulator | None:
-    """Return QEMU for code of an instruction set that needs `features`, by Linux's names; None if it is missing."""
+    """Return QEMU for an instruction set, with the least CPU that has `features` (Linux's names); None if there is none."""
     found = _find(isa)
     if found is None:
         return None
@@ -43,7 +43,7 @@ def find(isa: Isa, features: frozenset[str]) -> Emulator | None:
 
 @cache
 def _find(isa: Isa) -> tuple[str, str, frozenset[str]] | None:
-    """Return the path of an instruction set's emulator, its name with its version, and its CPUs; None if a part is missing."""
+    """Return the path of an instruction set's emulator, its name and version, and its CPUs; None if it or a C library is missing."""
     program = next(filter(None, map(shutil.which, isa.emulators)), None)
     if program is None:
         return None
@@ -60,12 +60,12 @@ def _find(isa: Isa) -> tuple[str, str, frozenset[str]] | None:
 
 @cache
 def _sysroot(isa: Isa) -> str:
-    """Return the folder that has the C library of the cross compiler, in ``lib``.
+    """Return the folder whose ``lib`` has the cross compiler's C library.
 
     Raises
     ------
     ToolchainError
-        If there is no compiler, or it has no C library that programs run with.
+        If there is no compiler, or it has no shared C library.
     """
     command = (*find_compiler(isa), "-print-file-name=libc.so.6")
     said = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

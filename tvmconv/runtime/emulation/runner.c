@@ -1,11 +1,10 @@
-/* Calls functions of a kernel's library in a program of its own, which an emulator can run:
+/* Calls functions of a kernel's library, in a program for an emulator:
  *
  *   runner LIBRARY CALLS
  *
- * CALLS is a text. Of each call it has the function's name and the number of its arrays, and of each array the code and the bits of
- * its type (DLPack's), the number of its axes, their extents, and the file of its elements. The last is what the function writes.
- * Each array ends where a page begins that may not be touched, so that what is read or written beyond it ends this program.
- * What a library wants of tvm-ffi is here, as far as kernels use it. */
+ * CALLS is a text file. A call is the function's name and its number of arrays; an array is code and bits of its type (DLPack's), the
+ * number of its axes, their extents, and the file of its elements. The function writes the last array. A guard page follows each
+ * array, so that any access beyond its end ends this program. tvm-ffi's functions that kernels use are defined here. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +39,7 @@ void TVMFFIErrorMoveFromRaised(TVMFFIObjectHandle* result) { *result = &error_ob
 void TVMFFIErrorSetRaised(TVMFFIObjectHandle error) { (void)error; }
 int TVMFFIObjectDecRef(TVMFFIObjectHandle object) { return 0 * (object != NULL); }
 
-/* One function is registered: where the threads of this process are. */
+/* The only registered function, which returns the pool of threads that libraries of this process share. */
 static struct {
   void* self;
   TVMFFISafeCallType call;
@@ -77,7 +76,7 @@ static void fail(const char* what, const char* which) {
 }
 
 #ifdef _WIN32
-/* Returns whole pages, behind which one may not be touched; NULL: there is no memory. */
+/* Returns whole pages before a guard page; NULL: there is no memory. */
 static char* new_pages(size_t bytes, size_t page) {
   DWORD before;
   char* memory = VirtualAlloc(NULL, bytes + page, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
@@ -148,7 +147,7 @@ static void call(void* library, FILE* calls, const char* name, int count) {
     if (fscanf(calls, " %4095s", path) != 1) fail("no file for", name);
     elements = read_elements(path);
     arrays[number] = (DLTensor){elements.place, {kDLCPU, 0}, axes, {code, bits, 1}, shapes[number], NULL, 0};
-    int64_t* strides = calloc(axes + 1, sizeof *strides); /* row by row; gone with this program */
+    int64_t* strides = calloc(axes + 1, sizeof *strides); /* row-major; freed at exit */
     for (int64_t axis = axes - 1, step = 1; axis >= 0; step *= shapes[number][axis--]) strides[axis] = step;
     arrays[number].strides = strides;
     args[number].type_index = kTVMFFIDLTensorPtr;
@@ -171,6 +170,6 @@ int main(int count, char** words) {
   int arrays;
   while (fscanf(calls, " %199s %d", name, &arrays) == 2) call(library, calls, name, arrays);
   fflush(stdout);
-  leave(); /* the threads of the library wait for its next loop */
+  leave(); /* without destructors: the library's threads still wait for a loop */
   return 0;
 }

@@ -2,7 +2,7 @@
  *
  *   node runner.mjs MODULE CALLS
  *
- * CALLS is the text that runner.c describes. Behind each array lie bytes that no call may change. */
+ * CALLS is the text file that runner.c describes. Guard bytes follow each array; a call that changes them fails. */
 import { readFileSync, writeFileSync } from "node:fs";
 
 const GUARD = 256;
@@ -24,7 +24,7 @@ function place(size) {
   return address;
 }
 
-/* Text of C. */
+/* Returns the C string at an address. */
 function text(address) {
   const memory = bytes();
   return new TextDecoder().decode(memory.subarray(address, memory.indexOf(0, address)));

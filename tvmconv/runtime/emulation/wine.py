@@ -1,4 +1,4 @@
-"""Programs of Windows under Wine, which this machine's CPU runs itself: `runner.c` loads a library and calls its functions."""
+"""Windows programs under Wine, natively on this CPU; `runner.c` loads a library and calls its functions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ...support.toolchain import ffi_includes, has_compiler, run_compiler
 from .emulator import Emulator
 
 _RUNNER = Path(__file__).parent / "runner.c"
-# Libraries get tvm-ffi's functions from one of this name.
+# Name of the DLL from which libraries import tvm-ffi's functions.
 _FFI = "tvm_ffi.dll"
 _MAIN = "int run(int count, char** words);\nint main(int count, char** words) { return run(count, words); }\n"
 
 
 class WineSystem(Emulator):
-    """Wine, as the CPU of this machine."""
+    """Wine, on this machine's own CPU."""
 
     def prepare(self, work: Path) -> list[str]:
         """Write the program that calls functions of a library into a folder; return its command."""
@@ -30,7 +30,7 @@ class WineSystem(Emulator):
 
 
 def find(isa: Isa, features: frozenset[str]) -> Emulator | None:
-    """Return Wine if it is there, and this machine's CPU is one that the code is for; None: it cannot be run here."""
+    """Return Wine if it is installed and this CPU has `features`; None: the code cannot run here."""
     program = next(filter(None, map(shutil.which, isa.emulators)), None)
     is_own = isa.port is not None and isa_named(isa.port.isa) is native()
     if program is None or not is_own or not has_compiler(isa) or missing_features(features - set(isa.platform.marks)):

@@ -1,9 +1,10 @@
-"""The extents of a network's inputs that calls give."""
+"""The free extents of a network's inputs, which each call determines."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import index
 from typing import Any
 
 from ...errors import InputError
@@ -11,24 +12,24 @@ from ...family import Extent
 from .tensors import Tensor, fits
 
 Shape = tuple[int, ...]
-# Extent of random inputs where it is free.
+# Size of free extents of random inputs.
 _TYPICAL = 64
 
 
 class FreeExtents:
-    """Extents that calls give, by the names that inputs have in their shapes."""
+    """Free extents, by their names in the inputs' shapes."""
 
     def __init__(self, description: Mapping[str, Any], inputs: Sequence[Tensor]) -> None:
         self.extents = [Extent(**each) for each in description.get("extents", ())]
         self._inputs = inputs
 
     def of(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        """Return the extents of inputs of these shapes, as the network's library takes them: divided by their multiples.
+        """Return the extents of inputs of some shapes in the form of the network's library: divided by their multiples.
 
         Raises
         ------
         InputError
-            If one is out of its range, no multiple, or not that of another of its name; it says which, and what to do.
+            If one is out of range, no multiple, or differs from another of its name; the message says which, and what to do.
         """
         found: dict[str, tuple[int, str]] = {}
         for tensor, shape in zip(self._inputs, shapes, strict=True):
@@ -50,14 +51,14 @@ class FreeExtents:
     def near(
         self, size: int = _TYPICAL, batch: int = 1, given: Mapping[str, Sequence[int]] | None = None
     ) -> list[Tensor]:
-        """Return the inputs with shapes that they may have, to try the network on.
+        """Return the inputs with valid shapes, for trials of the network.
 
         Parameters
         ----------
         size, batch
-            Near what free extents are, and those that stand first in all inputs of several axes that have them.
+            Approximate free extents; `batch` is for those that are only ever the first of several axes.
         given
-            Shapes of inputs, by their names, which decide the extents that they have.
+            Shapes of inputs by name, which determine their extents.
         """
         others = {name for each in self._inputs for name in each.shape[len(each.shape) > 1 :]}
         known = {each.name: each.near(size if each.name in others else batch) for each in self.extents}
@@ -68,12 +69,19 @@ class FreeExtents:
 
 
 def check_shapes(shapes: Mapping[str, Sequence[int]], inputs: Sequence[Tensor]) -> list[Shape]:
-    """Return shapes in the order of the inputs that they are of; raise InputError if they are others."""
+    """Return shapes, given by the inputs' names, in the order of the inputs; raise InputError if they do not fit."""
     wanted = ", ".join(map(str, inputs))
     if sorted(shapes) != sorted(each.name for each in inputs):
         raise InputError(f"{', '.join(shapes) or 'no shape'} was given; the network takes {wanted}")
+    found = []
     for each in inputs:
-        given = shapes[each.name]
+        try:
+            given = tuple(map(index, shapes[each.name]))
+        except TypeError:
+            raise InputError(
+                f"{each.name} is {shapes[each.name]!r:.80}; give a shape, a sequence of integers"
+            ) from None
         if not fits(each, given):
             raise InputError(f"{each.name} is {'x'.join(map(str, given))}; the network takes {wanted}")
-    return [tuple(shapes[each.name]) for each in inputs]
+        found.append(given)
+    return found

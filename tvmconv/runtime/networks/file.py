@@ -1,12 +1,11 @@
-"""The file of a network: a shared library, behind it the weights from the beginning of a page, a description, an end.
+"""The file of a network: a shared library; after it the weights, which begin at a page, a description and an end.
 
-The loader maps the library and leaves what is behind it; `network/emit/native/executor.c` maps the weights. So one file has all, and
-processes share the pages of weights. A library of several networks has the same for each, one behind the other; right before the
-weights of each stands once more the end of the one before it. A library of another kind, which may have networks, ends so without
-weights.
+The loader maps only the library; `network/emit/native/executor.c` maps the weights, whose pages processes share. A library with
+several networks has weights, description and end for each, one after the other; a copy of the previous end precedes the weights.
+A library of another kind (a provider), which may have networks, has a last end without weights.
 
-Nothing of a file is loaded that is not what was compiled: a library that is cut or damaged would end the process. The description
-has a checksum of all that stands before, which takes little more than reading it.
+A file is checked before it is loaded, because a truncated or damaged library would end the process. The description has a checksum
+of everything before it, which takes little more time than reading.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ import numpy as np
 from ...checks import as_path
 from ...errors import BundleError
 
-# The largest that Linux has (of 64-bit ARM): a part of a file that is mapped begins with a page.
+# Linux's largest page (on 64-bit ARM): mapped parts of a file begin at a page.
 PAGE = 65536
 MAGIC = b"tvmconv network\0"
-# Begin and length of the weights, the same of the description, the identity, and MAGIC.
+# Offset and length of the weights, and of the description; the identity; MAGIC.
 _END = struct.Struct("<4Q 32s 16s")
-# Bytes read at once, and words that are added up: along a page, and beside it.
+# Bytes read at once; and words in a row of the matrix whose rows and columns the checksum sums.
 _CHUNK, _WORDS = 1 << 20, 512
-# Weights are written in pieces that end at multiples of this in the file, whole huge pages: Linux 6.18 on ext4 then keeps them in such
-# pages, and most of them in small ones where each array is written by itself.
+# Weights are written in pieces that end at multiples of this offset, whole huge pages: Linux 6.18 on ext4 then caches them in huge
+# pages, and mostly in small ones if each array is written separately.
 _WRITTEN = 4 << 20
-_OLDER = b"tvmconv_describe"  # a function that libraries for TVM's virtual machine had
-# End of a description: the checksum of everything before it, and of the rest of the description.
+_OLDER = b"tvmconv_describe"  # a function of libraries for TVM's virtual machine
+# End of a description: the checksum of the file before the description, and of the rest of the description.
 _CHECKSUM = ', "checksum": "{:08x}"}}'
-# Keys of a library of another kind: its description, and the function that reads it.
+# Key of the description of a library of another kind, and its value for a provider.
 KIND, PROVIDER = "kind", "provider"
 _WRITTEN_BY = {
     "": ("network that tvmconv compile wrote", "compile it again"),
@@ -49,7 +48,7 @@ _WRITTEN_BY = {
 }
 _MODELS = (".onnx", ".xml", ".pt2")
 NO_IDENTITY = "0" * 32
-# Files found right already, by what changes where a file does.
+# Files whose checksum was right, by device, inode, size and modification time.
 _RIGHT: set[tuple[int, ...]] = set()
 
 
@@ -60,15 +59,15 @@ class Footprint:
     Attributes
     ----------
     model
-        The constants of the model, each once.
+        Constants of the model, each once.
     weights
         Bytes of weights in the file: filters in the kernels' layouts.
     prepared
-        Filters that each process packs when it loads the network.
+        Filters that each process packs when it opens the network.
     activations
-        What each call that runs at the same time takes for arrays between kernels.
+        Arena for arrays between kernels, for each concurrent call.
     peak
-        All that one call reads and writes, and weights: those in the file and what is prepared, activations, inputs and outputs.
+        Memory of one call: weights in the file, prepared filters, activations, inputs and outputs.
     """
 
     model: int
@@ -80,14 +79,14 @@ class Footprint:
 
 @dataclass(frozen=True)
 class NetworkFile:
-    """Places of a network's parts, as the end of its file gives them.
+    """Offsets of a network's parts, from the end of its file, and its description.
 
     Attributes
     ----------
     weights, weight_bytes
-        Where in it the weights begin, and how many bytes they have.
+        Offset of the weights in the file, and their bytes.
     description
-        What the library says of itself (see `tvmconv.network.emit.library`).
+        The library's description (see `tvmconv.network.emit.library`).
     """
 
     path: Path
@@ -104,10 +103,10 @@ class NetworkFile:
 
 
 def library_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a network's library; raise BundleError if there is something else, or nothing."""
+    """Return the path of a network's library; raise BundleError if it is no file."""
     path = as_path("the network's path", path)
     if path.is_dir():
-        from ..bundle import MANIFEST  # a process that loads a network needs nothing else from it
+        from ..bundle import MANIFEST  # not imported by processes that load a network
 
         if (path / MANIFEST).exists():
             raise BundleError(
@@ -121,17 +120,17 @@ def library_path(path: str | os.PathLike[str]) -> Path:
 
 
 def read_file(path: Path, kind: str = "") -> NetworkFile:
-    """Return the description in a network's file, without loading it, after checking that the file is unchanged.
+    """Return the description in a network's file, without loading the library, after comparing the checksum.
 
     Parameters
     ----------
     kind
-        Of a library that is no network: `PROVIDER`.
+        `PROVIDER` for a provider, empty for a network.
 
     Raises
     ------
     BundleError
-        If it is no such file, cut off or damaged.
+        If it is no such file, truncated or damaged.
     """
     what, again = _WRITTEN_BY[kind]
     try:
@@ -165,7 +164,7 @@ def read_file(path: Path, kind: str = "") -> NetworkFile:
 
 
 def _refuse_older(path: Path) -> None:
-    """Raise BundleError if a file is of the format that TVM's virtual machine ran."""
+    """Raise BundleError if a file is a network for TVM's virtual machine."""
     if path.stat().st_size:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if content.find(_OLDER) >= 0:
@@ -176,18 +175,18 @@ def _refuse_older(path: Path) -> None:
 
 
 def append(library: Path, arrays: Iterable[tuple[int, np.ndarray]], description: dict[str, Any], identity: str) -> None:
-    """Write weights, each with its offset, a description and the end behind a library.
+    """Append weights, a description and an end to a library.
 
     Parameters
     ----------
     library
-        The file, which grows. If it has networks already, they stay.
+        The file. Networks that it has already are kept.
     arrays
-        The weights in the order of their offsets.
+        Offsets and weights, in the order of the offsets.
     description
-        Gets a checksum of all before it, and of itself.
+        The description, to which a checksum of the file and of itself is added.
     identity
-        What the library's plan has, too: 32 letters.
+        The identity in the library's code, 32 letters.
     """
     with library.open("r+b") as file:
         before = _end_of(file)
@@ -212,14 +211,14 @@ def append(library: Path, arrays: Iterable[tuple[int, np.ndarray]], description:
 
 
 def _is_right(file: BinaryIO, size: int, text: bytes) -> bool:
-    """Return whether so many bytes of a file, and a description, are those that were written."""
+    """Return whether the first `size` bytes of a file, and its description, match the checksum."""
     length = len(_CHECKSUM.format(0))
     said = _CHECKSUM.format(_checksum(file, size, text[:-length])).encode()
     return (len(text) > length and text[-length:] == said) or _has_digest(file, size, text)
 
 
 def _has_digest(file: BinaryIO, size: int, text: bytes) -> bool:
-    """Return whether a file is one of version 0.1.0, whose description has a SHA-256 of the same, and is as it was written."""
+    """Return whether a file of version 0.1.0 matches the SHA-256 in its description."""
     try:
         description = json.loads(text)
     except ValueError:
@@ -237,9 +236,9 @@ def _has_digest(file: BinaryIO, size: int, text: bytes) -> bool:
 
 
 def _checksum(file: BinaryIO, size: int, text: bytes) -> int:
-    """Return a checksum of the first bytes of a file, which it then stands behind, and a text.
+    """Return a checksum of the first `size` bytes of a file and of a text; leave the file's position after these bytes.
 
-    Sums of words both ways find any change of one, and two that were exchanged, at the speed of reading.
+    Sums of rows and columns detect any changed word, and two exchanged ones, at the speed of reading.
     """
     words, result = np.empty((_CHUNK // _WORDS // 8, _WORDS), np.uint64), 0
     content = words.reshape(-1).view(np.uint8)
@@ -252,7 +251,7 @@ def _checksum(file: BinaryIO, size: int, text: bytes) -> int:
 
 
 def _end_of(file: BinaryIO) -> bytes:
-    """Return the end of the network that a library has already, nothing if it has none."""
+    """Return the end of the last network in a library, empty if it has none."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(size - _END.size, 0))
     end = file.read()

@@ -1,6 +1,6 @@
-"""A library's functions by tvm-ffi's C interface, without its Python package, which imports PyTorch where that is installed.
+"""A library's functions by tvm-ffi's C ABI, without its Python package, which imports an installed PyTorch.
 
-That takes seconds; a network's library is called with numbers alone, and needs nothing that the package adds.
+That takes seconds, and a network's library, whose arguments are integers, does not need the package.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class _Error(ctypes.Structure):  # TVMFFIObject, and the beginning of TVMFFIErro
 
 
 class _Frame:
-    """The arguments and the result of a call, which are made once."""
+    """Arguments and result of a call, reused by later calls."""
 
     def __init__(self, function: Callable[..., int], count: int) -> None:
-        # Of TVMFFIAny: a type and a value.
+        # Each TVMFFIAny is a type and a value.
         self.arguments, self.result = (ctypes.c_int64 * (2 * count))(*(_INT, 0) * count), (ctypes.c_int64 * 2)()
         self.places = range(1, 2 * count, 2)
         self.run = partial(function, None, self.arguments, count, self.result)
 
 
 class NativeLibrary:
-    """A library, whose functions take numbers and return one, or nothing.
+    """A library whose functions take integers, and return one or nothing.
 
     Raises
     ------
@@ -58,9 +58,9 @@ class NativeLibrary:
         self._library = ctypes.CDLL(loadable(path))
 
     def __getitem__(self, name: str) -> Callable[..., int]:
-        """Return a function by its name; AttributeError: there is none. What the function raises has the class it names."""
+        """Return a function by its name; raise AttributeError if there is none. Its errors have the classes that they name."""
         function, failed = self._library[f"__tvm_ffi_{name}"], self._failed
-        frames: defaultdict[int, list[_Frame]] = defaultdict(list)  # that nobody uses now; pop and append are atomic
+        frames: defaultdict[int, list[_Frame]] = defaultdict(list)  # not in use; pop and append are atomic
 
         def call(*numbers: int) -> int:
             free = frames[len(numbers)]
@@ -80,7 +80,7 @@ class NativeLibrary:
         return call
 
     def _failed(self) -> Exception:
-        """Take the error that a function raised."""
+        """Return the error that a function raised."""
         handle = ctypes.c_void_p()
         self._ffi.TVMFFIErrorMoveFromRaised(ctypes.byref(handle))
         if not handle.value:
@@ -92,17 +92,17 @@ class NativeLibrary:
         return kind(message)
 
 
-# File of tvm-ffi's library, by its wheels for other systems.
+# Name of tvm-ffi's library in its wheels for other systems than Linux.
 _NAMES = {"win32": "tvm_ffi.dll", "darwin": "libtvm_ffi.dylib"}
 
 
 @cache
 def _ffi() -> ctypes.CDLL:
-    """Return tvm-ffi's own library, which the names in kernels' libraries are found in."""
+    """Return tvm-ffi's library, loaded so that kernels' libraries can resolve its symbols."""
     package = find_spec("tvm_ffi")
     if package is None or package.origin is None:
         raise BundleError("tvm-ffi, which compiled networks need, is not installed: pip install apache-tvm-ffi")
     path = Path(package.origin).parent / "lib" / _NAMES.get(sys.platform, "libtvm_ffi.so")
-    if not path.exists():  # not where its wheels have it; the package knows
+    if not path.exists():  # not installed from a wheel: ask the package
         return import_module("tvm_ffi").LIB
     return ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)

@@ -1,4 +1,4 @@
-"""`Network`: a network's library, called with arrays, timed step by step. It needs tvm-ffi, and nothing that compiles."""
+"""`Network`: a compiled network, called with arrays, timed step by step. It needs tvm-ffi, but no compiler."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .library import NativeLibrary
 from .sizes import NAME, SIZES, Entries, named_sizes
 from .tensors import Array, Tensor, check_arrays, random_arrays, replace_ones, tensors_of
 
-# Times that an operator is timed at the least.
+# Minimum number of timed calls.
 _LEAST_CALLS = 5
 
-# Extents that a network knows the shapes of its outputs for.
+# Size of the cache of output shapes by extents.
 _KNOWN = 64
-# An output of so many bytes is copied from where the network writes it in less time than one that begins at a cache line is made.
+# Bytes up to which copying an output from the arena takes less time than allocating an aligned array.
 _COPIED = 4096
 
 
@@ -40,17 +40,17 @@ class Operator:
     Attributes
     ----------
     name
-        The signature of our kernel, or the name of a function between kernels.
+        The signature of a kernel, or the name of another function.
     ours
-        Whether it is a kernel.
+        Whether it is a tvmconv kernel.
     calls
-        How often the network calls it.
+        Number of calls in the network.
     seconds
-        All these calls together, the least of all times.
+        Sum of the least times of these calls.
     bytes
-        What these calls read and write, each array once.
+        Bytes that these calls read and write, each array once.
     nodes
-        Nodes of the model that it computes, where the library knows them.
+        Nodes of the model that it computes, if known.
     """
 
     name: str
@@ -69,22 +69,22 @@ class Network:
     path
         The library.
     arena_limit
-        Bytes for arrays between kernels that are kept from call to call, at most, where extents are free; a larger one is given back after
-        each call. Absent: all that the largest call took.
+        Maximum bytes of the arena kept between calls where extents are free; a larger arena is freed after each call. None: the
+        largest call's arena is kept.
 
     Attributes
     ----------
     inputs, outputs
-        Inputs and outputs; free extents in their shapes are names, or expressions of them.
+        Inputs and outputs; free extents in their shapes are names, or expressions of names.
     extents
-        These extents, each with its range; none: all are fixed.
+        The free extents with their ranges; empty: all are fixed.
     description
-        All that the library says of itself: versions, target, steps, and what became of each convolution.
+        The library's description: versions, target, steps, and the kernel of each convolution.
 
     Raises
     ------
     BundleError
-        If it is no library of a network, or cut off.
+        If it is no library of a network, or truncated.
     UnsupportedMachineError
         If this machine lacks a CPU feature that its code uses.
     """
@@ -109,15 +109,15 @@ class Network:
             raise BundleError(f"{path} cannot be loaded: {str(error).strip()}") from None
 
     def __reduce__(self) -> tuple[type[Network], tuple[str, int | None]]:
-        """Copies in other processes load the file."""
+        """Let copies in other processes load the file."""
         return type(self), (str(self.file.path), self._arena_limit)
 
     def __copy__(self) -> Network:
-        """Nothing of it changes, so it is its own copy."""
+        """Return the network itself, which is immutable."""
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Network:
-        """Nothing of it changes, so it is its own copy."""
+        """Return the network itself, which is immutable."""
         return self
 
     def __call__(self, *unnamed: Any, **arrays: Any) -> dict[str, Array]:
@@ -131,7 +131,7 @@ class Network:
         Raises
         ------
         InputError
-            If an input is missing, too many, of another shape or type, without a name, or no array that kernels take.
+            If an input is missing, superfluous, unnamed, of another shape or type, or no supported array.
         """
         if unnamed:
             names = ", ".join(f"{each.name}=..." for each in self.inputs)
@@ -149,18 +149,18 @@ class Network:
         openmp: bool = False,
         extents: Sequence[int] = (),
     ) -> None:
-        """Compute from addresses to addresses, of arrays that are as :attr:`inputs` and :attr:`outputs` say, C-contiguous.
+        """Compute from and to the addresses of C-contiguous arrays with the shapes and types of :attr:`inputs` and :attr:`outputs`.
 
         Parameters
         ----------
         inputs, outputs
-            The addresses; arrays that begin at a cache line (64 bytes) are read and written where they are.
+            The addresses; arrays that begin at a cache line (64 bytes) are read and written in place, others are copied.
         threads
-            How many threads; 0: as bundles have them.
+            Number of threads; 0: the default of kernels.
         openmp
-            Whether threads are GNU OpenMP's, which PyTorch's are.
+            Whether to use the threads of GNU OpenMP, as PyTorch does.
         extents
-            Those of :attr:`extents`, each divided by its multiple, where some are free.
+            The values of :attr:`extents`, each divided by its multiple.
         """
         entries, extents = self._entries(tuple(extents))
         if openmp or threads:
@@ -170,19 +170,19 @@ class Network:
             entries.run(entries.handle, 0, *extents, *inputs, *outputs)
 
     def random_inputs(self, batch: int = 1, shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, Array]:
-        """Return inputs to try it on, the same in every call: normal numbers, and ones for integers, or zeros where a one is out of range.
+        """Return inputs for trials, the same in every call: normal numbers, and ones for integers, or zeros where a one is out of range.
 
         Parameters
         ----------
         batch
-            Number of images where it is free; other free extents are about 64.
+            Size of free batches; other free extents are about 64.
         shapes
-            Shapes of inputs by their names, which decide the free extents that they have.
+            Shapes of inputs by name, which determine their free extents.
         """
         return self._random_arrays(self._free.near(batch=batch, given=shapes))
 
     def examples(self) -> list[dict[str, Array]]:
-        """Return such inputs, and those of each size that has kernels of its own."""
+        """Return random inputs of a typical size, and of each named size."""
         named = [tensors_of(each, "inputs") for each in self.description.get(SIZES, ())]
         return [self.random_inputs(batch=2), *map(self._random_arrays, named)]
 
@@ -196,7 +196,7 @@ class Network:
         return arrays
 
     def call(self, arrays: Mapping[str, Any]) -> Any:
-        """Return a call without arguments that computes the outputs of some inputs, to be timed."""
+        """Return a function without arguments that computes the outputs of some inputs, for timing."""
         given = self._given(arrays)
         entries, extents, made = self._made(given)
         addresses = [*extents, *map(address, given), *map(address, made)]
@@ -205,11 +205,11 @@ class Network:
             entries.run(entries.handle, 0, *addresses)
             return made
 
-        compute.given = given  # type: ignore[attr-defined]  # as long as their addresses
+        compute.given = given  # type: ignore[attr-defined]  # keeps the arrays alive
         return compute
 
     def _given(self, arrays: Mapping[str, Any]) -> list[Array]:
-        """Return the inputs in their order, C-contiguous: arrays of NumPy's in their types after a short look."""
+        """Return the inputs in order, C-contiguous; NumPy arrays of fixed shapes take a fast path."""
         found: list[Array] = []
         if len(arrays) == len(self._usual) and not self.extents:
             for name, shape, dtype in self._usual:
@@ -226,12 +226,12 @@ class Network:
         return [(each.name, each.shape, each.numpy) for each in self.inputs]
 
     def _entries(self, extents: tuple[int, ...]) -> tuple[Entries, tuple[int, ...]]:
-        """Return the network that is called where inputs have some extents, and those that it is given."""
+        """Return the network for some extents, that of a named size if there is one, and its arguments for extents."""
         named = self._named.get(extents) if self._named else None
         return (self._own, extents) if named is None else (named, ())
 
     def _made(self, given: Sequence[Array]) -> tuple[Entries, tuple[int, ...], list[Array]]:
-        """Return what is called, the extents that it is given, and arrays for the outputs."""
+        """Return the network to call, its arguments for extents, and new arrays for the outputs."""
         if not self.extents:
             return self._own, (), [make(shape, dtype) for make, shape, dtype in self._makers]
         extents, shapes = self.sizes([each.shape for each in given])
@@ -239,7 +239,7 @@ class Network:
         return *self._entries(extents), made
 
     def sizes(self, shapes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-        """Return the extents of inputs of some shapes, as :meth:`run` takes them, and the shapes of the outputs.
+        """Return the extents of inputs of some shapes, for :meth:`run`, and the shapes of the outputs.
 
         Raises
         ------
@@ -257,7 +257,7 @@ class Network:
         return extents, made
 
     def _plan(self, extents: tuple[int, ...]) -> tuple[int, list[tuple[int, ...]]]:
-        """Let the library plan a call; return the bytes of arrays between kernels, and the shapes of the outputs."""
+        """Let the library plan a call; return the arena's bytes, and the shapes of the outputs."""
         ranks = [len(each.shape) for each in self.outputs]
         numbers = np.zeros(max(sum(ranks), 1), np.int64)
         try:
@@ -269,9 +269,9 @@ class Network:
         return size, [tuple(next(rest) for _ in range(rank)) for rank in ranks]
 
     def prepare(self, **shapes: Sequence[int]) -> int:
-        """Plan a call with inputs of these shapes, and take memory for it; return the bytes of arrays between kernels.
+        """Plan a call with inputs of these shapes, and allocate its arena; return the arena's bytes.
 
-        A call of new extents does the same, in some microseconds; the last eight are kept.
+        A call with new extents does the same, in some microseconds; the last eight plans are kept.
 
         Parameters
         ----------
@@ -301,7 +301,7 @@ class Network:
         return [each.name for each in self.outputs]
 
     def operators(self, arrays: Mapping[str, Any], seconds: float) -> list[Operator]:
-        """Time each operator for about `seconds` in all; return them, what takes longest first."""
+        """Time the operators for about `seconds` in all; return them, the longest first."""
         steps = self.steps(arrays, seconds)
         found = []
         for name in dict.fromkeys(each.name for each in steps):
@@ -312,7 +312,7 @@ class Network:
         return sorted(found, key=lambda each: -each.seconds)
 
     def steps(self, arrays: Mapping[str, Any], seconds: float) -> list[Operator]:
-        """Time each step for about `seconds` in all; return the calls one by one, in their order."""
+        """Time the steps for about `seconds` in all; return them in order, each as one call."""
         given = self._given(arrays)
         entries, extents, made = self._made(given)
         addresses = [*extents, *map(address, given), *map(address, made)]

@@ -1,4 +1,4 @@
-"""Place arrays of a plan in memory that is used again when nobody reads them any more."""
+"""Place arrays of a plan in an arena whose memory is reused after an array's last use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..arrays import LINE_BYTES
 
 @dataclass(frozen=True)
 class Lifetime:
-    """Bytes that are needed from step `first` to step `last`."""
+    """An array of `size` bytes, live from step `first` to step `last`."""
 
     size: int
     first: int
@@ -19,16 +19,17 @@ class Lifetime:
 
 
 def place(lifetimes: Sequence[Lifetime], needs: Mapping[int, int]) -> tuple[list[int], int]:
-    """Return an offset for each of these, so that none overlap that live at the same time; and the bytes of all.
+    """Return an offset for each array, so that none overlap while both are live; and the bytes of the arena.
 
-    Each goes, in the order given, to the first slot that is free while it lives: to what was used last, which caches still hold.
-    There it lies in the middle. Threads share most arrays from their first rows to their last, so that each thread, with arrays
-    of any size, finds lines in its own cache, not in another core's.
+    Each array, in the given order, gets the first slot that is free during its life: recently used memory, which is still in caches.
+    Arrays are centred in their slots. Threads split most arrays by rows, so a thread's share of arrays of any size is at a similar
+    place, in its own core's cache.
 
     Parameters
     ----------
     needs
-        Of steps, how many bytes in a row they need besides. Where there are as many, but apart, arrays lie at an end of their slot.
+        By step, contiguous bytes that it needs besides. If only the gaps between centred arrays are too small, arrays that live then
+        are moved to an end of their slots.
     """
     taken = slots_of(lifetimes)
     sizes = [0] * (max(taken, default=-1) + 1)
@@ -53,7 +54,7 @@ def place(lifetimes: Sequence[Lifetime], needs: Mapping[int, int]) -> tuple[list
 
 
 def slots_of(lifetimes: Sequence[Lifetime]) -> list[int]:
-    """Return the number of each one's slot: the first that is free while it lives."""
+    """Return the number of each array's slot: the first that is free during its life."""
     slots: list[list[Lifetime]] = []
     taken: list[int] = []
     for each in lifetimes:
@@ -67,7 +68,7 @@ def slots_of(lifetimes: Sequence[Lifetime]) -> list[int]:
 
 
 def largest_gap(lifetimes: Sequence[Lifetime], offsets: Sequence[int], end: int, step: int) -> tuple[int, int]:
-    """Return where the most bytes in a row begin that nothing needs in a step, and how many they are: whole cache lines."""
+    """Return offset and bytes of the largest gap between the arrays that are live in a step, in whole cache lines."""
     taken = sorted(
         (offset, whole_lines(offset + each.size))
         for each, offset in zip(lifetimes, offsets, strict=True)
@@ -82,5 +83,5 @@ def largest_gap(lifetimes: Sequence[Lifetime], offsets: Sequence[int], end: int,
 
 
 def whole_lines(size: int) -> int:
-    """Return the bytes of the cache lines, from which kernels read best, that so many bytes take."""
+    """Return a number of bytes rounded up to whole cache lines, at which kernels read best."""
     return -(-size // LINE_BYTES) * LINE_BYTES

@@ -1,4 +1,4 @@
-"""The networks of named sizes that the library of one of any size may have beside it, and the functions of each."""
+"""The functions of a network, and of the networks of named sizes in the library of a network of any size."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from .extents import FreeExtents
 from .library import NativeLibrary
 from .tensors import tensors_of
 
-# Key of a library's description; the keys of each of them there.
+# Key of named sizes in a library's description; the keys of each.
 SIZES, OF_SIZES = "sizes", ("inputs", "outputs", "report", "steps", "arena_bytes", "peak_bytes")
-# Endings of a network's functions.
+# Suffixes of a network's functions.
 ENDINGS = ("", "_open", "_close", "_limit", "_with_threads", "_with_openmp")
 NAME = "tvmconv_network"
 Shape = tuple[int, ...]
 
 
 def of_size(number: int) -> str:
-    """Return the prefix of the functions of the network of a named size."""
+    """Return the prefix of a named size's functions."""
     return f"{NAME}_size{number}"
 
 
 class Entries:
-    """A network of a library: its functions, and its description.
+    """A network of a library: its functions, and facts of its description.
 
     Parameters
     ----------
     library, name
         The library, and the prefix of the network's functions in it.
     description
-        What it says of the network.
+        The network's description.
     arena_limit
         As of `tvmconv.runtime.networks.network.Network`.
 
     Raises
     ------
     AttributeError
-        If there are no such functions.
+        If the library lacks these functions.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class Entries:
         self.steps, self.arena_bytes = description["steps"], int(description["arena_bytes"])
         self.signatures = {row["function"]: row["signature"] for row in description["report"] if row["function"]}
         self.outputs = [each.shape for each in tensors_of(description, "outputs")]
-        # Not when the process ends, for threads may still be calling it.
+        # Not at exit, when threads may still be calling it.
         weakref.finalize(self, library[f"{name}_close"], self.handle).atexit = False
 
 
 def named_sizes(
     library: NativeLibrary, description: Mapping[str, Any], free: FreeExtents, arena_limit: int | None
 ) -> Iterator[tuple[Shape, Entries]]:
-    """Yield the networks of named sizes, by the extents that a call then gives."""
+    """Yield the networks of named sizes, each with its extents."""
     listed: Sequence[Mapping[str, Any]] = description.get(SIZES, ())
     for number, each in enumerate(listed):
         extents = free.of([tensor.shape for tensor in tensors_of(each, "inputs")])

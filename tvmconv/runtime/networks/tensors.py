@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output of a network; of extents that calls give its shape has the names, or what they make of them."""
+    """An input or output of a network; free extents in its shape are names, or expressions of names."""
 
     name: str
     shape: tuple[Any, ...]
@@ -28,7 +28,7 @@ class Tensor:
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """NumPy's type; bf16, which NumPy has not, is that of ml_dtypes."""
+        """NumPy's type; for bf16, which NumPy lacks, that of ml_dtypes."""
         if self.dtype == "bfloat16":
             import ml_dtypes
 
@@ -37,12 +37,12 @@ class Tensor:
 
 
 def tensors_of(description: Mapping[str, Any], which: str) -> tuple[Tensor, ...]:
-    """Return the ``"inputs"`` or ``"outputs"`` that a network's description has."""
+    """Return the ``"inputs"`` or ``"outputs"`` of a network's description."""
     return tuple(Tensor(each["name"], tuple(each["shape"]), each["dtype"]) for each in description[which])
 
 
 def random_arrays(tensors: Iterable[Tensor]) -> dict[str, Array]:
-    """Return arrays by name, the same in every call: normal numbers, and ones for integers."""
+    """Return arrays by name, the same in every call: normal random numbers, and ones for integers."""
     rng = np.random.default_rng(0)
     return {
         each.name: np.ones(each.shape, each.numpy)
@@ -66,14 +66,14 @@ def replace_ones(arrays: dict[str, Array]) -> Iterator[dict[str, Array]]:
 
 
 def fits(tensor: Tensor, shape: Sequence[int]) -> bool:
-    """Return whether a shape is a tensor's, whatever its extents that are free."""
+    """Return whether a shape fits a tensor, whose free extents may have any size."""
     return len(shape) == len(tensor.shape) and all(
         isinstance(wanted, str) or wanted == size for wanted, size in zip(tensor.shape, shape, strict=True)
     )
 
 
 def check_arrays(arrays: Mapping[str, Any], tensors: Sequence[Tensor]) -> list[Array]:
-    """Return arrays in the order of the tensors that they are, C-contiguous, of bf16 the bits; raise InputError if they are others."""
+    """Return arrays, given by name, in the order of the tensors, C-contiguous, bf16 as its bits; raise InputError if they do not fit."""
     wanted = ", ".join(map(str, tensors))
     if sorted(arrays) != sorted(each.name for each in tensors):
         raise InputError(f"{', '.join(arrays) or 'no input'} was given; the network takes {wanted}")
@@ -83,5 +83,5 @@ def check_arrays(arrays: Mapping[str, Any], tensors: Sequence[Tensor]) -> list[A
         array, dtype = any_view(each.name, np.asarray(value) if isinstance(value, np.generic) else value)
         if not fits(each, array.shape) or dtype != each.dtype:
             raise InputError(f"{Tensor(each.name, array.shape, dtype)} was given; the network takes {wanted}")
-        found.append(np.ascontiguousarray(array).reshape(array.shape))  # a number has become an array of one
+        found.append(np.ascontiguousarray(array).reshape(array.shape))  # ascontiguousarray adds an axis to scalars
     return found

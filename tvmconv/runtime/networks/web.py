@@ -1,4 +1,4 @@
-"""Networks that were compiled for browsers, in Node."""
+"""Run networks compiled for browsers in Node."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from ..emulation.node import find
 from .tensors import Array, check_arrays, tensors_of
 
 _RUN = Path(__file__).with_name("web_run.mjs")
-# Description that `tvmconv compile --format web` writes of a network.
+# File of the description that `tvmconv compile --format web` writes, and its format.
 EXPORT, FORMAT = "export.json", "tvmconv-web"
 
 
 def run_web(
     folder: Path, arrays: Mapping[str, Any], features: Sequence[str], threads: int = 1, seconds: float = 600.0
 ) -> dict[str, Array]:
-    """Return the outputs, by name, of a network for browsers, by its own script, in an engine with some features, by `threads`.
+    """Return the outputs, by name, of a network for browsers, by its own script, in Node with some features and threads.
 
     Raises
     ------
     UnsupportedMachineError
-        If there is no Node with these.
+        If there is no Node with these features.
     InputError
-        If the arrays are others than the network takes.
+        If the arrays do not fit the network.
     VerificationError
         If it fails, or takes longer than `seconds`.
     """

@@ -1,4 +1,4 @@
-/* Calls a network for browsers in Node:  node web_run.mjs MODEL.JS FOLDER THREADS; the folder has the inputs, and takes the outputs. */
+/* Calls a network for browsers in Node:  node web_run.mjs MODEL.JS FOLDER THREADS; reads FOLDER/in, writes FOLDER/out. */
 import { readFileSync, writeFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 

@@ -1,7 +1,7 @@
-/* Threads of Android, and what they wait by: as on Linux. The headers are musl's; where its types and bionic's (libc/include/bits) are
- * handed over, their sizes are the same. Of signals bionic reads 8 bytes. */
+/* Threads of Android and their synchronization, as on Linux. The headers are musl's; the types passed to bionic have the sizes of
+ * bionic's (libc/include/bits). Of a signal set bionic reads 8 bytes. */
 #pragma once
-/* The system's own are of less than 1 MiB, which kernels need. */
+/* The system's default is less than the 1 MiB that kernels need. */
 #define USUAL_STACK_BYTES (2u << 20)
 #include "../../linux/native/threads.h"
 

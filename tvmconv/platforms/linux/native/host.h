@@ -1,9 +1,8 @@
 /* Weights of a network, a lock, and a clock, for its executor (tvmconv/network/emit/native/executor.c), which has `failed` and `no_memory`.
  *
- * The library's file goes on behind what the loader maps of it: weights, from the beginning of a page, a description, and an end
- * that says where they are (tvmconv/runtime/networks/file.py); if it has several networks, the same for each. Weights are mapped
- * read-only, so they are read when first used, and processes share them; in huge pages, where the system has the file in such
- * (Linux 6.18 on ext4 does). */
+ * In the library's file, weights, which begin at a page, a description and an end with their offsets follow the part that the loader
+ * maps (tvmconv/runtime/networks/file.py), once for each network. Weights are mapped read-only: they are read at their first use,
+ * and shared by processes; in huge pages, if the page cache has the file in such (Linux 6.18 on ext4). */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,21 +14,21 @@ typedef int File;
 #include "file_end.h"
 
 typedef struct {
-  unsigned char* space; /* addresses, some of which the weights have */
+  unsigned char* space; /* reserved addresses, which include the weights */
   uint64_t space_bytes;
   const unsigned char* bytes;
 } Weights;
 
-/* Lock of the free instances of all networks of a library. A fork takes it, so that no child finds it taken. */
+/* Lock of the free instances of all networks in a library. It is held during fork, so a child never inherits it from another thread. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static void lock(void) { pthread_mutex_lock(&mutex); }
 static void unlock(void) { pthread_mutex_unlock(&mutex); }
 __attribute__((constructor)) static void prepare_forks(void) { pthread_atfork(lock, unlock, unlock); }
 
-/* Weights of a program that has them in itself. */
+/* Weights that are linked into the program. */
 extern unsigned char tvmconv_network_weights[] __attribute__((weak));
 
-/* Maps a part of a file, as far behind a huge page as it is in the file, for else it cannot be mapped in such; returns 0, or -1. */
+/* Maps a part of a file at an address with the same offset in a huge page as in the file, which huge pages require; returns 0 or -1. */
 static int map_part(Weights* weights, int file, uint64_t offset, uint64_t bytes) {
   if (bytes == 0) return 0;
   weights->space_bytes = bytes + HUGE_PAGE_BYTES;
@@ -48,7 +47,7 @@ static int map_part(Weights* weights, int file, uint64_t offset, uint64_t bytes)
 
 static int read_at(File file, uint64_t place, void* to, size_t bytes) { return pread(file, to, bytes, (off_t)place) == (ssize_t)bytes; }
 
-/* Maps the weights behind the library that this function is in; returns 0, or raises. */
+/* Maps the weights in the file of the library with this function; returns 0, or raises. */
 static int map_weights(Weights* weights) {
   if (tvmconv_network_weights != NULL) {
     weights->bytes = tvmconv_network_weights;

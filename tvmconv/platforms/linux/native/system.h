@@ -9,7 +9,7 @@
 /* Asks for huge pages. */
 static inline void advise_huge(void* place, uint64_t bytes) { madvise(place, bytes, MADV_HUGEPAGE); }
 
-/* Memory from a multiple on. */
+/* Returns memory at a multiple of `alignment`. */
 static inline void* new_aligned(uint64_t alignment, uint64_t bytes) {
   void* place;
   return posix_memalign(&place, alignment, bytes) == 0 ? place : NULL;

@@ -1,15 +1,14 @@
-/* Detection of the archive's targets that this CPU runs, from the features that macOS reports. */
+/* Features of the CPU, as sysctl reports them. */
+#include <stdint.h>
 #include <sys/sysctl.h>
 
-#include "tvmconv-runtime.h"
-
-/* Linux's name. */
+/* Feature by Linux's name; `word` and `bit`, Linux's, are not used. */
 struct feature {
   uint8_t word, bit;
   const char *name;
 };
 
-#include "tvmconv-targets.h"
+#include "tvmconv-detect.h"
 
 /* Linux's names of features, and macOS's, as isa/aarch64/sysctl.py has them. */
 static const char *const names[][2] = {
@@ -19,24 +18,12 @@ static const char *const names[][2] = {
     {"i8mm", "hw.optional.arm.FEAT_I8MM"},
 };
 
-static int has(const char *name) {
-  int found = strcmp(name, "asimd") == 0; /* all have it */
+static int has(const struct feature *feature) {
+  const char *name = feature->name;
+  int found = strcmp(name, "asimd") == 0; /* every CPU has it */
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     size_t bytes = sizeof found;
     if (strcmp(name, names[i][0]) == 0 && sysctlbyname(names[i][1], &found, &bytes, NULL, 0) != 0) return 0;
   }
   return found != 0;
-}
-
-uint32_t tvmconv_name_rt_detect(void) {
-  uint32_t found = 0;
-  for (int i = 0; i < TARGETS; ++i) {
-    int all = 1;
-    for (int f = 0; all && f < targets[i].count; ++f) {
-      const char *name = targets[i].features[f].name;
-      all = !hidden_feature(name) && has(name);
-    }
-    found |= (uint32_t)all << i;
-  }
-  return found;
 }

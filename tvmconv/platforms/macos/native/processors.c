@@ -1,4 +1,4 @@
-/* Default number of a kernel's threads: the least of OMP_NUM_THREADS and of the fast cores. */
+/* Default number of a kernel's threads: the lesser of OMP_NUM_THREADS and the performance cores. */
 #include <sys/sysctl.h>
 
 #include "environment.h"

@@ -1,4 +1,4 @@
-/* Threads of a module whose memory nobody shares: there is one. */
+/* Loops of a module without shared memory: one thread. */
 #include <stdint.h>
 
 #include "parallel.h"

@@ -1,24 +1,13 @@
-/* Errors and memory of a module: what Linux has of tvm-ffi and of the system; its threads are those of alone.c or workers.c. */
+/* Errors and memory of a module, which tvm-ffi and the system provide on Linux; threads are in alone.c or workers.c. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tvm/ffi/c_api.h>
 
-#include "parallel.h"
-
 #define EXPORT __attribute__((visibility("default")))
 
-int tvmconv_parallel_for_openmp(int threads, int64_t count, Body body, void* data) {
-  return tvmconv_parallel_for(threads, count, body, data);
-}
-
-int tvmconv_by_team(int threads, int (*call)(void* data), void* data) {
-  (void)threads;
-  return call(data);
-}
-
-/* The allocator is for one thread, and iterations of a loop have workspaces; all else that allocates is the page's thread between
- * loops. All C files call these two (the platform's compile_flags). */
+/* The C library's allocator is not thread-safe, and iterations of a parallel loop allocate workspaces; otherwise only the page's
+ * thread allocates, between loops. All C files call these wrappers (the platform's compile_flags). */
 #undef malloc
 #undef free
 void* malloc(size_t bytes);
@@ -40,7 +29,7 @@ void tvmconv_free(void* place) {
   atomic_flag_clear(&allocating);
 }
 
-/* Message of the last error, with its kind first. */
+/* Text of the last error: its kind, a colon, the message. */
 static char raised[400];
 
 static void append(const char* text) {
@@ -56,7 +45,7 @@ void TVMFFIErrorSetRaisedFromCStrParts(const char* kind, const char** parts, int
 
 void TVMFFIErrorSetRaisedFromCStr(const char* kind, const char* message) { TVMFFIErrorSetRaisedFromCStrParts(kind, &message, 1); }
 
-/* No other thread raises one that would have to be carried. */
+/* Errors need not be moved between threads: all threads share `raised`. */
 void TVMFFIErrorMoveFromRaised(TVMFFIObjectHandle* error) { *error = NULL; }
 void TVMFFIErrorSetRaised(TVMFFIObjectHandle error) { (void)error; }
 int TVMFFIObjectDecRef(TVMFFIObjectHandle error) {
@@ -66,7 +55,7 @@ int TVMFFIObjectDecRef(TVMFFIObjectHandle error) {
 
 EXPORT const char* tvmconv_raised(void) { return raised; }
 
-/* Memory from a cache line on, which stays; NULL: there is none. */
+/* Returns memory that begins at a cache line and is never freed; NULL: there is none. */
 EXPORT void* tvmconv_place(size_t bytes) { return bytes > SIZE_MAX - 127 ? NULL : aligned_alloc(64, (bytes + 63) / 64 * 64 + 64); }
 
 unsigned char* tvmconv_weights;

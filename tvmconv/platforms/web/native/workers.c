@@ -1,7 +1,7 @@
-/* Threads of a module whose memory workers share: each worker (threads.js) has an instance of its own, and runs loops for good.
+/* Threads of a module with shared memory: each worker (threads.js) has an instance of its own, and runs loops until it is terminated.
  *
- * The page's thread, which may not sleep, begins all loops, one at a time, and takes iterations as workers do. How many are left is
- * one number with the loop's own, so that a worker that comes late finds either an iteration of the loop that runs, or none. */
+ * The page's thread, which must not sleep, starts all loops, one at a time, and takes iterations as workers do. The number of
+ * iterations left shares an atomic word with the loop's number, so that a late worker takes an iteration of the current loop or none. */
 #include <stdatomic.h>
 #include <stdint.h>
 #include <tvm/ffi/c_api.h>
@@ -10,7 +10,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define MOST ((int64_t)UINT32_MAX)
-/* Looks for a loop before a worker sleeps: some 50 us, as long as a step between two loops takes. */
+/* Spins of a worker before it sleeps: some 50 us, as long as the code between two loops takes. */
 #define LOOKS 20000
 
 void __wasm_init_tls(void* memory);
@@ -21,15 +21,15 @@ static struct {
   void* data;
   uint32_t count;
 } loop;
-static _Atomic uint64_t left; /* the loop's number, and iterations that nobody has taken */
+static _Atomic uint64_t left; /* the loop's number, and iterations not taken yet */
 static _Atomic uint32_t done;
 static _Atomic int failed, allowed, joined, sleepers;
-static int signal; /* changes with each loop */
+static int signal; /* incremented by each loop */
 static __thread int in_loop;
 
 int tvmconv_threads(void) { return joined + 1; }
 
-/* Takes iterations until there are none. */
+/* Takes and runs iterations until none is left. */
 static void take(void) {
   uint64_t seen = atomic_load(&left);
   while ((uint32_t)seen != 0) {
@@ -70,13 +70,13 @@ static void work(int number) {
     for (int looks = 0; looks < LOOKS && __atomic_load_n(&signal, __ATOMIC_SEQ_CST) == seen; looks++)
       if (number < allowed) take();
     atomic_fetch_add(&sleepers, 1);
-    __builtin_wasm_memory_atomic_wait32(&signal, seen, -1); /* at once, if it has changed */
+    __builtin_wasm_memory_atomic_wait32(&signal, seen, -1); /* returns at once if it has changed */
     atomic_fetch_sub(&sleepers, 1);
     if (number < allowed) take();
   }
 }
 
-/* Ends the task of a thread that trapped, such as at a quotient by 0: threads.js calls it, and the thread takes no more. */
+/* Marks the iteration of a thread that trapped, such as by a division by 0, as failed; threads.js calls it as the thread ends. */
 EXPORT void tvmconv_trapped(void) {
   TVMFFIErrorSetRaisedFromCStr("RuntimeError", "a thread stopped: a whole number was divided by 0, or memory was not there");
   atomic_store(&failed, 1);
@@ -85,7 +85,7 @@ EXPORT void tvmconv_trapped(void) {
 
 EXPORT int tvmconv_thread_bytes(void) { return (int)__builtin_wasm_tls_size(); }
 
-/* Runs loops, by a stack that ends where this thread's own variables begin. It never returns. */
+/* Runs loops forever, with the stack below `own`, the address of this thread's variables. */
 EXPORT void tvmconv_work(void* own) {
   __asm__ volatile("local.get %0\n global.set __stack_pointer" ::"r"(own));
   __wasm_init_tls(own);

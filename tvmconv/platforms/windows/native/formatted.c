@@ -1,10 +1,10 @@
-/* Formatted text by the function of Microsoft's C library that its own headers call: snprintf is no name in it. */
+/* Implementation of snprintf by the function that Microsoft's headers call: its C library does not export snprintf. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 int __stdio_common_vsprintf(uint64_t options, char* text, size_t bytes, const char* format, void* locale, va_list given);
-#define STANDARD_RESULT 2u /* the length of all, also of what is cut off */
+#define STANDARD_RESULT 2u /* return the untruncated length, as C99 does */
 
 int tvmconv_formatted(char* text, size_t bytes, const char* format, ...) {
   va_list given;

@@ -1,7 +1,7 @@
 /* Weights of a network, a lock, and a clock, for its executor (tvmconv/network/emit/native/executor.c), which has `failed` and `no_memory`.
  *
- * As on Linux (linux/native/host.h), weights are behind what the loader maps of the library's file, or in the program. They begin at a
- * multiple of 64 KiB, from which on Windows can map a file. */
+ * As on Linux (linux/native/host.h), weights follow the loaded part of the library's file, or are linked into the program. They begin at
+ * a multiple of 64 KiB, the granularity at which Windows maps files. */
 #include "threads.h"
 
 typedef HANDLE File;
@@ -12,14 +12,14 @@ typedef struct {
   const unsigned char* bytes;
 } Weights;
 
-/* Lock of the free instances of all networks of a library. */
+/* Lock of the free instances of all networks in a library. */
 static Lock instances = FREE_LOCK;
 static void lock(void) { take_lock(&instances); }
 static void unlock(void) { give_lock(&instances); }
 
-/* Weights of a program that has them in itself. */
+/* Weights that are linked into the program. */
 extern unsigned char tvmconv_network_weights[] __attribute__((weak));
-__asm__(".weak tvmconv_network_weights"); /* GCC forgets it of what only has its address taken */
+__asm__(".weak tvmconv_network_weights"); /* GCC omits it for a symbol of which only the address is used */
 
 static int read_at(File file, uint64_t place, void* to, size_t bytes) {
   OVERLAPPED at = {.Offset = (DWORD)place, .OffsetHigh = (DWORD)(place >> 32)};
@@ -27,7 +27,7 @@ static int read_at(File file, uint64_t place, void* to, size_t bytes) {
   return ReadFile(file, to, (DWORD)bytes, &read, &at) && read == bytes;
 }
 
-/* Opens the file that this function was loaded from. A path that is longer than older programs expect needs a mark before it. */
+/* Opens the file of the library with this function. Paths longer than MAX_PATH need the prefix of MARK characters. */
 static HANDLE open_own(void) {
   enum { LONGEST = 32768, MARK = 4 };
   HANDLE file = INVALID_HANDLE_VALUE;
@@ -45,7 +45,7 @@ static HANDLE open_own(void) {
   return file;
 }
 
-/* Maps the weights behind the library that this function is in; returns 0, or raises. */
+/* Maps the weights in the file of the library with this function; returns 0, or raises. */
 static int map_weights(Weights* weights) {
   if (tvmconv_network_weights != NULL) {
     weights->bytes = tvmconv_network_weights;

@@ -1,5 +1,5 @@
-/* Default number of a kernel's threads: the least of OMP_NUM_THREADS and of the processors that this process may use, of more than
- * eight one of each core. */
+/* Default number of a kernel's threads: the lesser of OMP_NUM_THREADS and the processors that this process may use; without the
+ * variable, more than eight processors count one for each core. */
 #include "threads.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "environment.h"
 #include "parallel.h"
 
-/* The cores that this process may use a processor of; 0: the system does not tell. */
+/* Returns the number of cores with a processor that this process may use; 0: the system does not report it. */
 static int cores(void) {
   DWORD_PTR own = 0, all = 0;
   DWORD bytes = 0;
@@ -18,7 +18,7 @@ static int cores(void) {
     GetProcessAffinityMask(GetCurrentProcess(), &own, &all);
     for (DWORD at = 0; at < bytes;) {
       const SYSTEM_LOGICAL_PROCESSOR_INFORMATION_EX* core = (const void*)(found + at);
-      count += own == 0 || (core->Processor.GroupMask[0].Mask & own) != 0; /* 0: of several groups, all of them */
+      count += own == 0 || (core->Processor.GroupMask[0].Mask & own) != 0; /* own == 0: the process has several groups, so all count */
       at += core->Size;
     }
   }

@@ -1,4 +1,4 @@
-/* Threads of Windows, and what they wait by, for pool.c, shared.c and libraries for C. */
+/* Threads of Windows and their synchronization, for pool.c, shared.c and libraries for C. */
 #pragma once
 #define WIN32_LEAN_AND_MEAN
 #define NOMINMAX
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <windows.h>
 
-/* Nanoseconds of a clock that only goes forward. */
+/* Returns nanoseconds of a monotonic clock. */
 static inline int64_t clock_now(void) {
   LARGE_INTEGER ticks, second;
   QueryPerformanceFrequency(&second);
@@ -18,11 +18,11 @@ static inline int64_t clock_now(void) {
   return ticks.QuadPart / second.QuadPart * INT64_C(1000000000) + ticks.QuadPart % second.QuadPart * INT64_C(1000000000) / second.QuadPart;
 }
 
-/* Sleeps while a word is as expected, or for no reason, until somebody wakes who waits there. */
+/* Sleeps while a word has the expected value until wake_at; may return spuriously. */
 static inline void wait_at(atomic_uint* word, unsigned expected) { WaitOnAddress((void*)word, &expected, sizeof expected, INFINITE); }
 static inline void wake_at(atomic_uint* word) { WakeByAddressSingle((void*)word); }
 
-/* Lets others have the processor. */
+/* Yields the processor. */
 static inline void give_way(void) { SwitchToThread(); }
 
 typedef SRWLOCK Lock;
@@ -39,14 +39,14 @@ static inline void wait_for(Condition* condition, Lock* lock) { SleepConditionVa
 static inline void wake_one(Condition* condition) { WakeConditionVariable(condition); }
 static inline void wake_all(Condition* condition) { WakeAllConditionVariable(condition); }
 
-/* No process forks; returns 0. */
+/* Returns 0: Windows has no fork. */
 static inline int at_fork(void (*before)(void), void (*in_child)(void)) { return 0 * (before != in_child); }
 
-/* Memory from a cache line on. */
+/* Returns memory that begins at a cache line. */
 static inline void* new_lines(size_t bytes) { return _aligned_malloc(bytes, 64); }
 static inline void free_lines(void* place) { _aligned_free(place); }
 
-/* Processors that this process may use, of its group of 64 at most. */
+/* Returns the number of processors that this process may use, of its group of up to 64. */
 static inline int usable_processors(void) {
   DWORD_PTR own = 0, all = 0;
   int count = 0;
@@ -55,7 +55,7 @@ static inline int usable_processors(void) {
   return count > 0 ? count : (int)GetActiveProcessorCount(ALL_PROCESSOR_GROUPS); /* 0: of several groups */
 }
 
-/* A pointer of each thread, which a function is called with when it ends, and for all threads before the code of that may go. */
+/* Thread-local pointers with a destructor, which also runs for all threads at exit, before the library can be unloaded. */
 typedef DWORD Key;
 static Key last_key;
 static inline void free_last_key(void) { FlsFree(last_key); }
@@ -66,12 +66,12 @@ static inline int new_key(Key* key, PFLS_CALLBACK_FUNCTION at_end) {
 static inline void* key_value(Key key) { return FlsGetValue(key); }
 static inline int set_key(Key key, void* value) { return FlsSetValue(key, value); }
 
-/* Type and value of what a function for a thread returns. */
+/* Return type and value of a thread's function. */
 #define THREAD_RESULT DWORD WINAPI
 #define THREAD_DONE 0
 
-/* Starts a thread that nobody waits for, of a stack of so many bytes, 0: twice what kernels need; returns whether there is one. Its code stays in the
- * process from then on. */
+/* Starts a detached thread with a stack of some bytes, 0: twice what kernels need; returns whether it succeeded. The library with its code
+ * is pinned. */
 static inline int start_thread(DWORD(WINAPI* run)(void*), void* argument, size_t stack_bytes) {
   HMODULE own;
   if (!GetModuleHandleExW(GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_PIN, (const void*)run, &own)) return 0;
