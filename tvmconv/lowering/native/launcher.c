@@ -71,10 +71,6 @@ static int threads_for(int64_t size, int tasks, int threads) {
 /* Returns the size for which so many threads pay. */
 static int64_t size_of(int threads) { return (int64_t)threads * threads / THREADS_OF_SIZE; }
 
-static int share(int threads, int64_t count, Body body, void* data) {
-  return (by_openmp ? tvmconv_parallel_for_openmp : tvmconv_parallel_for)(threads, count, body, data);
-}
-
 /* A loop, in its caller's frame. */
 typedef struct {
   Body body;
@@ -82,6 +78,22 @@ typedef struct {
   int64_t tasks, size; /* as of `threads_for` */
   int done, failed;
 } Loop;
+
+/* Runs an iteration by one thread. The pool does so by itself; a loop within an iteration of an OpenMP thread would start the pool's threads. */
+static int run_alone(void* context, int64_t index) {
+  const Loop* loop = context;
+  const int outer = requested_threads;
+  requested_threads = 1;
+  const int status = loop->body(loop->data, index);
+  requested_threads = outer;
+  return status;
+}
+
+static int share(int threads, int64_t count, Body body, void* data) {
+  if (!by_openmp) return tvmconv_parallel_for(threads, count, body, data);
+  Loop loop = {.body = body, .data = data};
+  return tvmconv_parallel_for_openmp(threads, count, run_alone, &loop);
+}
 
 /* Steps of a network that may run at once. The next begins within a loop of the one before, which waits for its loop: both become one, so that
  * threads come once, and those that find no task of one step have another's. */

@@ -265,7 +265,7 @@ void* tvmconv_new_pool(int threads) {
   Pool* pool = calloc(1, sizeof *pool);
   if (pool == NULL) return NULL;
   free_lock(&pool->growing);
-  pool->usual = threads - 1;
+  pool->usual = threads - 1 < MOST_WORKERS ? threads - 1 : MOST_WORKERS;
   const int usable = usable_processors();
   atomic_init(&pool->processors, usable < threads ? threads : usable);
   return pool;
