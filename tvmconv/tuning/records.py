@@ -129,7 +129,7 @@ class Records:
     def __init__(self, folder: str | os.PathLike[str] | None = None, shipped: bool = True) -> None:
         self._given = None if folder is None else as_path("records", folder)
         self._shipped = shipped
-        self._tables: dict[tuple[Path, str], dict[str, list[Record]]] = {}
+        self._tables: dict[Path, dict[str, list[Record]]] = {}
 
     @cached_property
     def folder(self) -> Path:
@@ -199,7 +199,7 @@ class Records:
                 kept = {record.key: record for record in (*old, *new)}
                 kept = {key: record for key, record in kept.items() if key not in beaten}
                 jsonlines.write(path, (asdict(kept[key]) for key in sorted(kept)), malformed)
-            self._tables.pop((self.folder, target), None)
+            self._tables.pop(path.parent, None)
 
     def _folders(self) -> list[Path]:
         shipped = [shipped_folder()] if self._shipped else []
@@ -209,9 +209,10 @@ class Records:
             return shipped
 
     def _table(self, folder: Path, target: str) -> dict[str, list[Record]]:
-        if (folder, target) not in self._tables:
+        place = folder / folder_of(target)
+        if place not in self._tables:
             table: dict[str, list[Record]] = {}
-            for path in _files(folder / folder_of(target), "*.jsonl"):
+            for path in _files(place, "*.jsonl"):
                 try:
                     records = jsonlines.read(path, _parser(target))[0]
                 except OSError as error:
@@ -219,8 +220,8 @@ class Records:
                     continue
                 for record in records:
                     table.setdefault(record.signature, []).append(record)
-            self._tables[folder, target] = table
-        return self._tables[folder, target]
+            self._tables[place] = table
+        return self._tables[place]
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
@@ -254,9 +255,9 @@ def _parser(target: str) -> Callable[[Any], Record]:
 
 
 def parse_record(value: Any, target: str) -> Record:
-    """Return the record of `target` that a line's JSON value is, or raise ValueError."""
+    """Return the record in a line's JSON value, or raise ValueError; `target` is the target's name, or its folder's."""
     known = _LINE(value)
-    if known["target"] != target:
+    if folder_of(known["target"]) != folder_of(target):
         raise ValueError(f"its target is {known['target']!r}, but it lies in the folder of {target!r}")
     parse_signature(known["signature"])  # a SignatureError is a ValueError
     return Record(**known)
