@@ -15,10 +15,8 @@ from tvm import tirx
 from tvm.ir import Call, Op, PrimType
 
 from ...algorithms.epilogue import register_operator
-from .step_arithmetic import Vector
+from .step_arithmetic import LOG2_HIGH, LOG2_LOW, Vector
 
-# log(2), its first bits so few that n times it is exact, and the rest.
-_LOG2_HIGH, _LOG2_LOW = 0.693359375, -2.12194440e-4
 # Cephes, expf.c, logf.c, atanf.c and asinf.c, the highest first: (e**r - 1 - r) / r**2, r up to log(2) / 2; (log(1 + f) - f + f*f/2)
 # / f**3, with 1 + f between the roots of 1/2 and 2; (atan(r) - r) / r**3 and (asin(r) - r) / r**3 by r**2, r up to tan(pi/8) and 1/2.
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
@@ -245,7 +243,7 @@ class Elementary(Vector):
     def _power_of_e(self, x: Any, up: int = 0) -> Any:
         """Return ``e**x * 2**up`` for x within the bounds, also if the result is subnormal."""
         n = self._named(tirx.floor(x * self._const(1 / log(2)) + self._const(0.5)))
-        r = self._named(x - n * self._const(_LOG2_HIGH) - n * self._const(_LOG2_LOW))
+        r = self._named(x - n * self._const(LOG2_HIGH) - n * self._const(LOG2_LOW))
         return self._scaled_twice(self._power_of_little(r), self._whole(n) + self._integer(up))
 
     def _power_of_little(self, r: Any) -> Any:
@@ -265,8 +263,8 @@ class Elementary(Vector):
         bits, exponent = self._split(x)
         f = self._named(self._number(bits) - self._one)
         square = self._named(f * f)
-        tail = self._horner(f, _LOG) * f * square + exponent * self._const(_LOG2_LOW) - square * self._const(0.5)
-        finite = tail + f + exponent * self._const(_LOG2_HIGH)
+        tail = self._horner(f, _LOG) * f * square + exponent * self._const(LOG2_LOW) - square * self._const(0.5)
+        finite = tail + f + exponent * self._const(LOG2_HIGH)
         beyond = tirx.Select(x < self._const(inf), finite, x)
         less = tirx.Select(x < self._zero, self._const(nan), x - self._const(inf))
         return tirx.Select(x > self._zero, beyond, less)

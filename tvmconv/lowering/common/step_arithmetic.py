@@ -18,8 +18,8 @@ from tvm.ir import TensorLoad
 from ...epilogue import QUANTIZERS, Step
 from .quotient_by_products import reciprocal_of
 
-# log(2), its first bits so few that n * _LOG2_HIGH is exact.
-_LOG2_HIGH, _LOG2_LOW = 0.693359375, -2.12194440e-4
+# log(2), its first bits so few that their product with n is exact, and the rest.
+LOG2_HIGH, LOG2_LOW = 0.693359375, -2.12194440e-4
 # The highest first: (e**r - 1 - r) / r**2 and e**r, r up to log(2) / 2; e**(r/2), r up to log(2); and erfc(a / sqrt(2)) / 2 *
 # e**(a*a/2) * (a + 4) by u = (a - 4) / (a + 4), a up to 14.5. Fitted by least squares, weighted until the largest relative
 # error was least (1e-8 of e**r - 1, 1e-7, 4e-9, 1e-8).
@@ -173,8 +173,8 @@ class Vector:
         shift = self._const(ROUND + UP)
         rounded = self._named(self._fma(a * self._const(-0.5 / log(2)), a, shift))
         n = self._named(rounded - shift)
-        high = self._rounded_once(-a, a, n * self._const(-2 * _LOG2_HIGH))
-        r = self._named(self._fma(n, self._const(-2 * _LOG2_LOW), high))
+        high = self._rounded_once(-a, a, n * self._const(-2 * LOG2_HIGH))
+        r = self._named(self._fma(n, self._const(-2 * LOG2_LOW), high))
         power = self._scaled(factor * self._polynomial(r, _EXP_HALF), rounded)
         return self._fma(a * power, self._const(-DOWN), self._positive())
 
@@ -220,8 +220,8 @@ class Vector:
         # The last bit of so large a number is 1.
         rounded = self._named(self._fma(x, self._const(1.4426950408889634), shift))
         n = self._named(rounded - shift)
-        high = self._fma(n, self._const(-_LOG2_HIGH), x)
-        return self._named(self._fma(n, self._const(-_LOG2_LOW), high if low is None else high - low)), rounded
+        high = self._fma(n, self._const(-LOG2_HIGH), x)
+        return self._named(self._fma(n, self._const(-LOG2_LOW), high if low is None else high - low)), rounded
 
     def _expm1_small(self, r: Any) -> Any:
         return self._fma(r * r, self._polynomial(r, _EXPM1), r)

@@ -24,15 +24,13 @@ from ..common.arguments import bind_arguments
 from . import NATIVE
 from .epilogue_steps import call_steps, steps_header
 from .pipelining import fragments, pipeline_loops
-from .source import WORKSPACE, Argument, CudaSource, Launch
+from .source import WORKSPACE, WORKSPACE_ALIGNMENT, Argument, CudaSource, Launch
 from .wgmma import scheduled_tile, wgmma_source
 
 FUNCTION = "tvmconv"
 _COMPILE = "tvm_callback_cuda_compile"
 INSTRUCTIONS = NATIVE / "instructions.cuh"
 INSTRUCTIONS_USED = "tvmconv_cop"  # asynchronous copies: tensor cores get their operands by no other way
-# Pieces of the workspace begin at multiples of this, which is what cudaMalloc aligns to: any vector load may be used.
-WORKSPACE_ALIGNMENT = 256
 # CUDA C++ Programming Guide, Technical Specifications per Compute Capability.
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
 _DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"

@@ -8,15 +8,13 @@ from math import prod
 from ...algorithms.cuda.wgmma_packing import ALIGNED, Packing
 from ...dtypes import DTYPE_BYTES
 from . import NATIVE
-from .source import WORKSPACE, Argument, Launch
+from .source import WORKSPACE, WORKSPACE_ALIGNMENT, Argument, Launch
 
 # Threads, as in packing.cuh.
 _THREADS = 256
 _TILE_ELEMENTS = 4096
 # The least and the most x of a tile: shorter rows leave threads idle, longer ones take more loads that do not lie together.
 _TILES_X = (8, 16, 32, 64)
-# cudaMalloc aligns to this, and a workspace is.
-_ALIGNMENT = 256
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ def pack_arrays(packing: Packing) -> Packed:
         if copied:
             copy = make(packing)
             found[name] = Argument(WORKSPACE, workspace)
-            workspace += -(-copy.elements * size // _ALIGNMENT) * _ALIGNMENT
+            workspace += -(-copy.elements * size // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
             copies.append((copy, name))
     if not copies:
         return Packed("", (), found["data"], found["filter"], 0)

@@ -26,9 +26,8 @@ from tvm_ffi import dtype as DataType
 from tvm_ffi.structural import structural_map
 
 from ...algorithms.cuda.annotations import LEAST_ASYNCHRONOUS, STAGES
+from ...algorithms.cuda.blocks import WARP
 from ..common.rewrites import IF_THEN_ELSE
-
-WARP = 32
 
 _ACCESS_PTR = Op.get("tirx.tvm_access_ptr")
 _BUFFER_DATA = Op.get("tirx.buffer_data")

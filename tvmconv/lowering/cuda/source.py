@@ -7,6 +7,8 @@ from itertools import accumulate
 from operator import mul
 
 WORKSPACE = "workspace"
+# Pieces of the workspace begin at multiples of this, which is what cudaMalloc aligns to: any vector load may be used.
+WORKSPACE_ALIGNMENT = 256
 
 
 @dataclass(frozen=True)
