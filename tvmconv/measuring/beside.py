@@ -20,12 +20,12 @@ ROUNDS = 5
 
 @dataclass(frozen=True)
 class Contender:
-    """One library's numbers.
+    """Measurements of one library.
 
     Parameters
     ----------
     seconds
-        The median of its calls.
+        Median of its calls.
     start
         Seconds from the start of its process to the first answer.
     resident
@@ -101,9 +101,9 @@ def race(network: str, model: str, arrays: Mapping[str, Any], threads: int, seco
     arrays
         Inputs of both, by name.
     threads
-        How many each has.
+        Number of threads of each.
     seconds
-        To spend on each, in `ROUNDS` turns.
+        Time to spend on each, in `ROUNDS` turns.
 
     Raises
     ------
