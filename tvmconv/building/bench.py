@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from ..dtypes import numpy_dtype
 from ..fills import random_fill
 from ..measuring.cuda_timing import time_kernel
 from ..measuring.timing import Timing, sample_call, summarize
@@ -154,7 +155,7 @@ def _cpu_calls(
     """Return the calls of the variants for CPUs."""
     calls: dict[Way, Callable[[], object]] = {}
     arrays = random_fill(problem)
-    output = np.empty(problem.output_shape, arrays.data.dtype)
+    output = np.empty(problem.output_shape, numpy_dtype(problem.types.output))
     for number, (bundle, entry) in enumerate(variants):
         if not BACKENDS[bundle.targets[entry.target].kind].packs:
             continue
