@@ -5,11 +5,11 @@ tiles: two by two tiles of sums stay in registers while all taps and channels ar
 channels of 16 outputs in an instruction (tvmconv/lowering/cpu/rewrites/tiles.py). Then they are stored as f32, rounded, and written.
 
 Its hot loop is four loads of tiles and four multiplications: 64 cycles of the multiplications, in which loads from L1
-take 40, and from L2 up to 100. What is around it costs as much at 64 channels: a copy of data, and stores
-of sums, each of which goes through memory.
+take 40, and from L2 up to 100. The work around it costs as much at 64 channels: a copy of data, and stores
+of sums, each through memory.
 
-Of f32 and f16, of two terms, it is ten loads and twelve multiplications: first by first, first by second, second by first. Each
-goes over all sums, for a multiplication waits for the one before that adds to its sum.
+For f32 and f16, split in two terms, it is ten loads and twelve multiplications: first by first, first by second, second by first,
+each over all sums, because a multiplication waits for the one before that adds to its sum.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _tile_loops(loops: Sequence[LoopRV]) -> list[LoopRV]:
 
 
 def mark(sch: Schedule, loops: Sequence[LoopRV], roles: Sequence[str]) -> None:
-    """Say which loops of a block of tiles these are."""
+    """Annotate the loops of a block of tiles with their roles."""
     for loop, role in zip(loops, roles, strict=True):
         sch.annotate(loop, ROLE, role)
 
@@ -154,7 +154,7 @@ def _stage_data(sch: Schedule, window: AmxWindow, task: LoopRV, target: CpuTarge
 
 
 def _split(sch: Schedule, block: SBlockRV, number: int, column: LoopRV, window: AmxWindow) -> None:
-    """Make all terms of a vector together, or where channels lie apart of a row: its loop has this number from outside."""
+    """Compute all terms of a vector together, or of a row where channels are planes; `number` is the terms' loop, from outside."""
     *_, term = (loops := sch.get_loops(block))[: number + 1]
     inner = loops[number + 1 :]
     variables = [sch.get(each).loop_var for each in inner]

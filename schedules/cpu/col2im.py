@@ -1,7 +1,7 @@
 """Search space of transposed convolutions as products with whole rows of the filter, on CPUs.
 
 A task is all pixels by some outputs of all taps, part after part of the filter (direct_parts.py). Then tasks of output channels add up
-what taps gave them, some channels at a time, whose products L1 keeps meanwhile.
+the products of taps, some channels at a time, whose products L1 keeps meanwhile.
 """
 
 from __future__ import annotations

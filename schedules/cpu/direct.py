@@ -1,7 +1,7 @@
 """Search space of the direct windows on CPUs.
 
-A task is some rows of one part of the output channels; threads share the rows, or the parts. A plan says how large these are,
-and tiles (tvmconv/algorithms/cpu/direct_plan.py). A task copies its rows of data, padded, then walks over vectors of channels and
+A task is some rows of one part of the output channels; threads share the rows, or the parts. A plan has their sizes and the
+tiles' (tvmconv/algorithms/cpu/direct_plan.py). A task copies its rows of data, padded, then walks over vectors of channels and
 tiles of a row; a tile's accumulators are all the vector registers but a few, and each step of the reduction multiplies every pixel
 of the tile, broadcast, with every filter vector.
 """
@@ -36,7 +36,7 @@ def _schedule(sch: Schedule, window: Window, plan: DirectPlan, target: CpuTarget
 
 
 def _reduce_tap_by_tap(sch: Schedule, window: Window, plan: DirectPlan, target: CpuTarget) -> None:
-    """A task is some rows of some of the output channels: for a few of them at a time, all of its rows of one tap, then of the next."""
+    """Schedule tasks of some rows of some output channels: for a few channels at a time, all rows of one tap, then of the next."""
     i, lanes, rank, vectors = window.index, window.lanes, len(window.axes), plan.vectors
 
     acc = sch.get_sblock(stage_name(ACC, i))

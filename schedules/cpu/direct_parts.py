@@ -30,8 +30,8 @@ from tvmconv.targets.target import CpuTarget
 def reduce_by_parts(sch: Schedule, window: Window, plan: DirectPlan, target: CpuTarget) -> None:
     """Schedule a window by tasks of all pixels and a part of the output channels.
 
-    Some choices are made for prepacked filters alone, so that both have the same: the pixels of a task, where theirs have one, and all
-    where rows are read whole.
+    Choices that only prepacked filters have are sampled too, so that both have the same: the pixels of a task, and all choices where rows
+    are read whole.
     """
     chunks, vectors, tiles = plan.chunks, plan.vectors, plan.tiles
     if window.whole_image:
@@ -108,7 +108,7 @@ def _tiles_of_rows(
 ) -> tuple[Options, int, list[int]]:
     """Return chunks, vectors and widths of tiles of a row, where prepacked filters have tiles of the whole image, of one vector.
 
-    There are as many to choose from, each the most that fits of what is chosen there.
+    There are as many choices as there, each the largest that fits within the one there.
     """
     by_rows = replace(window, whole_image=False)
     vectors = vector_counts(by_rows, target)[0]

@@ -22,7 +22,7 @@ from tvmconv.targets.target import CpuTarget
 def inner_loops(sch: Schedule, sum_of_part: SBlockRV, window: Window) -> list[LoopRV]:
     """Return the loops of a part's sums within a tile: pixels, output channels, channels, and then those over taps.
 
-    Taps that were fused have loops only where there is one, for it left no trace.
+    Fused taps have no loops but those of axes with a single tap.
     """
     single = sum(axis.taps == 1 for axis in window.axes)
     taps = len(window.axes) if taps_together(window) else single

@@ -57,7 +57,7 @@ define <{lanes} x i32> @{dot}_{lanes}(<{lanes} x i32> %sum, <{lanes} x i32> %a, 
   ret <{lanes} x i32> %r
 }}
 """
-# Unpacked, halves of 128 bits of two vectors are pairs; the copy's order makes these neighbours.
+# Unpacking interleaves halves of each 128 bits of two vectors to pairs; the order of the copy makes these neighbours.
 _DOT_TAPS = """
 declare <{half} x i32> @llvm.x86.{intrinsic}(<{lanes} x i16>, <{lanes} x i16>)
 define <{lanes} x i32> @{dot}_{lanes}(<{lanes} x i32> %sum, <{lanes} x i16> %a, <{lanes} x i16> %b, <{lanes} x i32> %w) alwaysinline nounwind {{
@@ -81,11 +81,11 @@ def _of_pairs(lanes: int) -> str:
 
 
 def _of_quads(mnemonic: str, lanes: int) -> tuple[str, str, str]:
-    """Return the name of LLVM's intrinsic for quads of integers, and which of data and filter it takes first and second."""
+    """Return the name of LLVM's intrinsic for quads of integers, and its first and second operand, data %x or filter %y."""
     if mnemonic.startswith("v"):
         feature = "avx512" if mnemonic == "vpdpbusd" else "avx2"
         return f"x86.{feature}.{mnemonic}.{32 * lanes}", "%x", "%y"
-    # Of numbers without and with a sign ARM has one, whose data may be either.
+    # ARM has one of unsigned by signed numbers, whose data may be either operand.
     operands = ("%y", "%x") if mnemonic == "sudot" else ("%x", "%y")
     name = "usdot" if mnemonic == "sudot" else mnemonic
     return f"aarch64.neon.{name}.v{lanes}i32.v{4 * lanes}i8", *operands

@@ -1,7 +1,7 @@
 """Search space of windows whose lanes run along the products of a sum, with the filter read in place, on CPUs.
 
-A task is some output channels, of all pixels. Where L1 keeps what the products of a sum read of a tile's data and filter, a tile's
-sums are made at once, in registers; else part after part, and the sums wait in L1 or L2. Within a part a tile's rows of the filter
+A task is some output channels, of all pixels. Where L1 keeps the data and filter that a tile's sums read, these are
+computed at once, in registers; else part after part, and the sums wait in L1 or L2. Within a part a tile's rows of the filter
 come from memory for the first pixels, and from L1 for the others; the next part's are prefetched.
 """
 
@@ -26,7 +26,7 @@ from tvmconv.schedules.cpu.dots import import_dot
 from tvmconv.targets.cpus import L1_WAY_BYTES
 from tvmconv.targets.target import CpuTarget
 
-# Chunks of output channels. A thread's part of the filter is so many runs of rows.
+# Most chunks of output channels. A thread's part of the filter is so many runs of rows.
 MOST_CHUNKS = 64
 
 

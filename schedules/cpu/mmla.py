@@ -2,7 +2,7 @@
 
 A task is some rows of one part of the output channels, or a part of the only row. It copies its data, in which neighbouring pixels of
 a quad of channels lie together, so that a load has the pixels of a product; of a row with a stride, those of each residue. The
-sums of a tile are in registers of 2 pixels by 2 output channels, which are taken apart when they are stored.
+sums of a tile are in registers of 2 pixels by 2 output channels, which are separated when they are stored.
 
 BFMMLA rounds as two BFDOT after each other: products to odd, sums to odd, denormal numbers and sums are zeros.
 """
@@ -145,7 +145,7 @@ def _lay_out(sch: Schedule, window: MatrixWindow) -> None:
     sch.transform_layout(data, ("write", 0), by_channels)
     held = window.element_bytes * -(-window.row_extent // window.axes[-1].gap)
     if held % FAR_APART == 0:
-        # Of a pixel, quads would share a set of L1.
+        # A pixel's quads would share a set of L1.
         line = [nbytes // window.element_bytes for nbytes in (FAR_APART, LINE_BYTES)]
         sch.storage_align(data, 0, -2 if residues == 1 else -3, *line)
 

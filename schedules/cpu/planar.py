@@ -51,7 +51,7 @@ def _schedule(sch: Schedule, window: PlanarWindow, plan: PlanarPlan, target: Cpu
         if plan.tiles:
             outer[2], tile = sch.split(tile, [None, steps.choose(sch, *plan.tiles)])
             inner.insert(-1, tile)
-    # Of shared rows, a tap along the row at a time, whose data registers hold for all taps across rows.
+    # With shared rows, one tap along the row at a time, whose data stays in registers for all taps across rows.
     reduction = [*taps[:-2], step, unrolled, taps[-2]] if plan.tile_rows > 1 else [*taps[:-1], step, unrolled]
     sch.reorder(*outer, *inner, c, *reduction, *tile_loops, channel, vector, lane)
     task = sch.fuse(*outer)
@@ -93,7 +93,7 @@ def _stage(sch: Schedule, window: PlanarWindow, task: LoopRV | None) -> None:
     block = sch.get_sblock(stages[0])
     if task is not None:
         sch.compute_at(block, task, preserve_unit_loops=True)
-        # An odd number of cache lines from channel to channel: they lie in all sets of the caches.
+        # An odd number of cache lines from channel to channel spreads them over all sets of the caches.
         sch.storage_align(block, 0, axis=1, factor=2 * steps.LINE_FLOATS, offset=steps.LINE_FLOATS)
     else:
         n, c, *_ = sch.get_loops(block)
@@ -101,19 +101,19 @@ def _stage(sch: Schedule, window: PlanarWindow, task: LoopRV | None) -> None:
     for name in stages[1:]:
         row = sch.get_loops(block)[-3]
         sch.compute_at(sch.get_sblock(name), row, preserve_unit_loops=True)
-    # Columns that a task copies are known only when it runs, where tasks cut a row whose last vector overlaps.
+    # The columns that a task copies are known only at run time where tasks cut a row whose last vector overlaps.
     axis = window.axes[-1]
     known = len(window.axes) > 1 or not window.overlaps
     if stages[0].startswith(DATA_PHASES) and window.problem.data_format == "NCX" and known:
         *_, phase, column = sch.get_loops(block)
-        # Nor is it known which of a part's columns are padding.
+        # Nor is it known at compile time which of a part's columns are padding.
         whole = int(sch.get(column).extent) * axis.stride >= axis.extent
         if (whole or not axis.padded) and _wide_phases(window, int(sch.get(phase).extent), int(sch.get(column).extent)):
             sch.annotate(phase, STRIDED, 1)
 
 
 def _wide_phases(window: PlanarWindow, phases: int, columns: int) -> bool:
-    """Return whether each phase of a copied row has enough columns of data for shuffles: the rest are copied singly."""
+    """Return whether each phase of a copied row has enough columns of data for shuffles: other columns are copied one by one."""
     axis = window.axes[-1]
 
     def inside(phase: int) -> int:

@@ -19,7 +19,7 @@ from tvmconv.algorithms.stage_names import ACC, FILTER_PACK, LANE_SUMS, OUT, TIL
 from tvmconv.schedules.cpu import steps
 from tvmconv.targets.target import CpuTarget
 
-# Vectors of channels from which two are unrolled: LLVM makes a pass of four times four, and spills. Transposed 4x4, 128
+# Vectors of channels from which two are unrolled: of four, LLVM makes a loop of four times four, and spills. Transposed 4x4, 128
 # channels 41 and 82, 256 84 and 85.
 LONG_SUM = 16
 

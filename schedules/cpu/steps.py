@@ -46,13 +46,13 @@ ROWS = 4
 
 
 def choose(sch: Schedule, values: Sequence[int], default: int) -> Var:
-    """Sample one of `values`, each as likely; `default` with zero trials."""
+    """Sample one of `values`, with equal probabilities; `default` with zero trials."""
     even = 1.0 / len(values)
     return sch.sample_categorical(list(values), [even] * len(values), decision=list(values).index(default))
 
 
 def sum_in_registers(sch: Schedule, window: Window, stage: str = ACC) -> tuple[SBlockRV, Any, Any, Any]:
-    """Keep a stage's sums in registers; return it and its loops: images and groups; phases, space and outputs; the sum's."""
+    """Keep a stage's sums in registers; return its block and its loops: images and groups; phases, space and outputs; the sum's."""
     block, rank = sch.get_sblock(stage_name(stage, window.index)), len(window.axes)
     sch.set_scope(block, 0, "local")
     n, g, *loops = sch.get_loops(block)
@@ -71,7 +71,7 @@ def sketches(
     made = []
     for count in counts(definition.windows[0]):
         sketch = sch.copy()
-        choose(sketch, [count], count)  # no choice, but records then tell which sketch they are of
+        choose(sketch, [count], count)  # no choice, but it identifies the sketch in records
         fill(sketch)
         for window in definition.windows:
             schedule(sketch, window, count, target)
@@ -86,7 +86,7 @@ def schedule_plans(
     schedule: Callable[[Schedule, W, P, CpuTarget], None],
     by: str = "vectors",
 ) -> list[Schedule]:
-    """Return `schedule`'s schedules of all windows, one for each of their plans, the default first; records know them `by` a number."""
+    """Return `schedule`'s schedules of all windows, one for each of their plans, the default first; the number `by` identifies a plan in records."""
 
     def by_plan(sketch: Schedule, window: Any, count: int, target: CpuTarget) -> None:
         schedule(sketch, window, next(plan for plan in window.plans if getattr(plan, by) == count), target)
@@ -108,12 +108,12 @@ def vectorize_last(sch: Schedule, loop: LoopRV, lanes: int) -> None:
 
 
 def task_loops(rows: Sequence[LoopRV], chunk: LoopRV, rows_first: bool) -> list[LoopRV]:
-    """Return the loops of tasks, those over `rows` and over chunks of channels: what threads share comes first."""
+    """Return the loops of tasks, those over `rows` and over the chunks of channels, the ones that threads share first."""
     return [*rows, chunk] if rows_first else [chunk, *rows]
 
 
 def offer_axis(sch: Schedule, axis: str, *loops: LoopRV, again: int = 0) -> None:
-    """Let calls of many threads cut tasks along loops of an axis, all of which have a piece of it in each iteration, or in some.
+    """Let calls of many threads cut tasks along the loops of an axis, each of which has a piece of it in an iteration, or in several.
 
     A piece costs as many more as `again` says, beside what it stores again.
     """
@@ -125,7 +125,7 @@ def offer_axis(sch: Schedule, axis: str, *loops: LoopRV, again: int = 0) -> None
 
 
 def offer_each(sch: Schedule, loops: Sequence[LoopRV]) -> None:
-    """Let calls of many threads cut tasks along each of some loops, one within the other, around all that a task does."""
+    """Let calls of many threads cut tasks along each of some loops, one within the other, around all of a task's work."""
     for number, loop in enumerate(loops):
         offer_axis(sch, f"loop{number}", loop)
 
@@ -157,7 +157,7 @@ def stage_filter(sch: Schedule, window: Window, part: LoopRV | None = None) -> N
     block = sch.get_sblock(stage_name(FILTER_PACK, window.index))
     group, channels, *taps, c, vector, lane = sch.get_loops(block)
     if window.problem.filter_format == "OIX":
-        # Taps lie together in the filter: one pass over c then reads each of its cache lines once.
+        # Taps are contiguous in the filter: one pass over c then reads each of its cache lines once.
         vector = _by_taps(sch, window, vector, c, taps, lane)
         sch.parallel(sch.fuse(group, channels, vector))
     elif window.sums_lie_together:
@@ -178,7 +178,7 @@ def stage_filter(sch: Schedule, window: Window, part: LoopRV | None = None) -> N
 def held_first(window: Window, x: LoopRV, vector: LoopRV, few: bool, target: CpuTarget) -> list[LoopRV]:
     """Return the loops of a tile's pixels and vectors: of `few` pixels, data stays in registers, and the filter passes through one.
 
-    Not where products take a register, too: of these LLVM orders sums anew, and spills them.
+    Not where products take a register, too: LLVM then reorders sums, and spills them.
     """
     return [vector, x] if few and not adds_products(window.problem, window.vnni_factor, target) else [x, vector]
 
@@ -203,7 +203,7 @@ def _pack_part(sch: Schedule, window: Window, block: LoopRV) -> None:
     elif window.sums_lie_together:
         sch.reorder(channels, *taps, vector, c, lane)
     else:
-        # A line of each vector at a time, for the lines that are written lie in few sets of L1.
+        # A line of each vector at a time, as the lines that are written are in few sets of L1.
         together = gcd(LINE_FLOATS // window.lanes, window.channels)
         c, *row = sch.split(c, [None, together]) if together > 1 else (c,)
         sch.reorder(*taps, c, channels, *row, vector, lane)
@@ -222,7 +222,7 @@ def sum_filter(sch: Schedule, window: Window) -> None:
     sch.parallel(sch.fuse(*outer, vector))
     sch.vectorize(lane)
     clear = sch.decompose_reduction(block, taps[0])
-    # Of one vector, both are stages of their own.
+    # With a single vector, both are stages of their own.
     for loop in (sch.get_loops(clear)[-1], lane):
         sch.annotate(loop, PACK, 1)
 
@@ -295,7 +295,7 @@ def by_pixels(sch: Schedule, block: SBlockRV, window: Window, target: CpuTarget)
     *_, column, channel = sch.get_loops(block)
     full, columns = min(target.vector_bits // 32, window.most_lanes), int(sch.get(column).extent)
     if window.problem.data_format == "NCX" and not window.expands and columns > 1:
-        # Channels lie apart in data: a row's columns of a few of them.
+        # Channels are planes of data: copy a row's columns of a few of them.
         channels = int(sch.get(channel).extent)
         lanes = next((lanes for lanes in TRANSPOSED_LANES if lanes <= full and channels % lanes == 0), 0)
         gaps = window.column_gap > 1
@@ -315,7 +315,7 @@ def by_pixels(sch: Schedule, block: SBlockRV, window: Window, target: CpuTarget)
 def _overlapping(window: Window, channels: int, most: int) -> int:
     """Return the lanes of vectors of a pixel's channels, the last of which overlaps another; 0 if they divide, or are not contiguous.
 
-    Those of a group lie apart from its next pixel's, so LLVM makes no longer vectors of them.
+    A group's channels are not contiguous with its next pixel's, so LLVM makes no longer vectors of them.
     """
     together = window.problem.data_format == "NXC" and window.channels_in_filter and window.most_lanes >= channels
     alike = window.whole_elements and not window.expands and channels in (window.channels, window.pixel)
@@ -332,9 +332,9 @@ def skip_padding(sch: Schedule, window: Window, x: LoopRV, lane: LoopRV) -> None
 
 
 def spread_pixels(sch: Schedule, block: SBlockRV, window: Window) -> None:
-    """Put a line between the pixels of a copy of data where they would share a set of L1, or two.
+    """Put a cache line between the pixels of a copy of data where they would share one or two sets of L1.
 
-    Of two sets a tile's pixels leave no lines for the filter.
+    Of two sets, a tile's pixels leave no lines for the filter.
     """
     if window.spread:
         sch.storage_align(block, 0, axis=-2, factor=2 * LINE_FLOATS, offset=LINE_FLOATS)
@@ -345,7 +345,7 @@ def spread_pixels(sch: Schedule, block: SBlockRV, window: Window) -> None:
 
 
 def store(sch: Schedule, window: Window, tile: LoopRV, vectors: int) -> None:
-    """Write a tile's outputs from the accumulators, by vectors where the layout has them together."""
+    """Write a tile's outputs from the accumulators, by vectors where the layout has channels contiguous."""
     out = sch.get_sblock(stage_name(OUT, window.index))
     if window.stores_vectors:
         sch.reverse_compute_at(out, tile, preserve_unit_loops=True)
@@ -353,8 +353,8 @@ def store(sch: Schedule, window: Window, tile: LoopRV, vectors: int) -> None:
         return
     # Left-over lanes or strided channels: the accumulators leave the registers by vectors.
     copy = sch.get_sblock(stage_name(TILE, window.index))
-    # Element by element from an array of its own: TVM would give a local one the place of the sums, and LLVM keeps no sums in
-    # registers that are read at places known only when it runs.
+    # Element by element from an array of its own: TVM would give a local one the memory of the sums, and LLVM keeps no sums in
+    # registers that are read at indices known only at run time.
     if window.stores_planes:
         sch.set_scope(copy, 0, "local")
     sch.reverse_compute_at(copy, tile, preserve_unit_loops=True)

@@ -1,7 +1,7 @@
 """Search space of depthwise convolutions of integers by pairs of taps, on CPUs.
 
 A task is some rows of some channels. Of a vector of channels at a time it copies its rows in 16 bits, which L1 then keeps, and walks over
-tiles of a row. All pairs of taps of a tile's pixels are unrolled, so that neighbouring pixels, which share pairs of data, make them once.
+tiles of a row. All pairs of taps of a tile's pixels are unrolled, so that pairs of data that neighbouring pixels share are made once.
 """
 
 from __future__ import annotations

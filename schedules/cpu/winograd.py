@@ -47,10 +47,10 @@ from tvmconv.schedules.cpu import steps
 from tvmconv.schedules.cpu.dots import import_dot
 from tvmconv.targets.target import CpuTarget
 
-# Values of all points of one tile lie a stride apart: an odd number of cache lines puts them into different sets.
+# Stride between the values of a tile's points: an odd number of cache lines puts them into different sets.
 TWO_LINES, LINE = 32, 16  # floats
 TRANSPOSED = 64  # input channels that are transposed at a time
-# Tiles whose products take as long as the filter takes to come again.
+# Number of tiles whose products take as long as reading the filter again.
 TILES_OF_FILTER = 4
 
 
@@ -215,7 +215,7 @@ def own_loops(
     if tiles.problem.data_format == "NXC":
         return [columns, y, x, lane]
     columns, in_line = sch.split(columns, [None, divisors(whole, LINE // tiles.tilings[1].outputs)[-1]])
-    # A single axis is the second one, whose outputs lie in a row.
+    # A single axis is the second one, whose outputs are a row.
     return [columns, y, lane, in_line, x] if tiles.problem.out_spatial[-1] > 1 else [columns, lane, y, in_line, x]
 
 
@@ -236,7 +236,7 @@ def transformed_back(sch: Schedule, tiles: WinogradWindow, vector: LoopRV, own: 
                 sch.annotate(own[-3], TRANSPOSE, TO_PLANES_IF_WIDE)
     sch.set_scope(rows, 0, "local")
     sch.compute_at(rows, vector, preserve_unit_loops=True)
-    # After the loops around `vector` come the stage's own, points first.
+    # The stage's own loops follow those around `vector`, points first.
     own = sch.get_loops(rows)[-(len(tiles.axes) * 2 + 4) :]
     in_registers(sch, [own[0], own[1], own[-1]])
 
@@ -252,9 +252,9 @@ def _filter(sch: Schedule, tiles: WinogradWindow) -> None:
 def filter_by_vectors(sch: Schedule, tiles: WinogradWindow, block: SBlockRV) -> tuple[list[LoopRV], LoopRV]:
     """Transform, of a vector of channels, the input channels one after another; return the outer loops, and the lanes.
 
-    So each point's values are written in order, and the part read of a few channels stays in L1 for all
-    phases. Vectors of half a line take turns for each few of them, while the other half is there. Lanes
-    that lie apart are first transposed, for long runs of input channels.
+    So each point's values are written in order, and the part of a few channels that is read stays in L1 for all
+    phases. Vectors of half a cache line take turns after each few channels, while the other half is in L1. Lanes
+    that are not contiguous are first transposed, for long runs of input channels.
     """
     a, b, *phases, kz, g, vector, c, lane = sch.get_loops(block)[-10:]
     apart = steps.has_block(sch, stage_name(FILTER_PACK, tiles.index))

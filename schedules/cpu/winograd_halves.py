@@ -2,7 +2,7 @@
 
 A task is a band of tiles of one part of the output channels. It transforms the band's data, as pairs of halves, and goes over blocks of
 outputs: for each point the product of the two matrices, two by two tile registers of sums at a time as in amx.py; then the block is
-transformed back. The filter lies in the order in which a task reads it; that of the next point comes to L2 meanwhile.
+transformed back. The filter is stored in the order in which a task reads it; the next point's is prefetched to L2 meanwhile.
 """
 
 from __future__ import annotations

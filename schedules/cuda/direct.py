@@ -44,7 +44,7 @@ def _schedule(sch: Schedule, window: DirectWindow) -> None:
     sch.set_scope(acc, 0, "local")
     sch.set_scope(patch, 0, "local")
     p, _ = sch.get_loops(out)
-    # By default what a small multiprocessor's share of a small problem leaves few threads idle.
+    # For small problems, by default, smaller blocks: they leave fewer threads of a multiprocessor idle.
     default = threads[0] if window.threads >= 4 * THREADS * steps.MULTIPROCESSORS else threads[min(1, len(threads) - 1)]
     block, thread = sch.split(p, [None, choose(sch, threads, default)])
     sch.bind(block, "blockIdx.x")

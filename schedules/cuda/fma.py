@@ -2,8 +2,8 @@
 
 A block of threads computes a tile of one matrix multiplication: all copy the next tiles of data and filter to shared
 memory, several steps ahead of the one that is multiplied. A thread sums a tile of its own in registers, which it stores
-itself. Along the faster index of an operand in shared memory a thread has vectors of 4, and its vectors lie as far apart
-as all threads' together, so that neighbouring threads read neighbouring vectors.
+itself. Along the faster index of an operand in shared memory a thread has vectors of 4, which are as far apart as all
+threads' vectors together span, so that neighbouring threads read neighbouring vectors.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A block of warps computes a tile of one matrix multiplication: all copy the next
 memory, several steps ahead of the one that is multiplied, and each warp multiplies its part of the tile by 16x16
 fragments whose sums stay in registers. Sums leave through shared memory, so that stores take whole vectors.
 
-What the machine code of the loop over depth says (n32, 256 to 256 channels, 56x56, 3x3, f16, for sm_90; the source of
+Counts of the loop over depth in machine code (n32, 256 to 256 channels, 56x56, 3x3, f16, for sm_90; the source of
 `cuda_lowering.to_source` through ``nvcc -arch=sm_90 -cubin``, then ``cuobjdump -sass``; nothing was measured on a GPU):
 296 instructions for 128 HMMA of 16x8x16, 32 of them LDSM and 12 LDGSTS, one barrier. A quarter of a multiprocessor takes
 6.4 cycles for an HMMA at 1280 multiply-adds a cycle and starts 2.3 instructions for it, a third of what it can. Shared

@@ -13,7 +13,7 @@ from tvmconv.targets.cuda import CudaTarget
 
 
 def space(sch: Schedule, definition: Definition, target: CudaTarget) -> list[Schedule]:
-    """Return one sketch for each tile, the default first. Nothing is scheduled: it is written down."""
+    """Return one sketch for each tile, the default first. Nothing is scheduled: annotations hold the choices."""
     sketches = []
     for number, tile in enumerate(wgmma_tiles(definition.problem, target)):
         sketch = sch.copy()

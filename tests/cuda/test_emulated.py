@@ -92,6 +92,19 @@ def test_neighbours_share_data(signature: str, monkeypatch: pytest.MonkeyPatch) 
     check(problem, Choice("cuda_direct"))
 
 
+@pytest.mark.parametrize(
+    "signature",
+    [
+        "backprop3d-n1-i1x1x1x4-o1x1x2x6-k1x2x3-s1x1x3-d1x1x1-p0x0x4_0x0x2-g1-NXC-XIO-f32",
+        "backprop1d-n1-i8x2-o8x4-k4-s2-d1-p1_1-g1-NXC-XIO-f32",
+        "backprop1d-n1-i4x5-o4x14-k5-s3-d2-p4_3-g1-NCX-OIX-f32",
+    ],
+)
+def test_offsets_of_phases_are_no_quotients(signature: str) -> None:
+    """TVM divided by zero where it simplified them beside the index of an output."""
+    check(parse_signature(signature), Choice("cuda_direct"))
+
+
 @settings(max_examples=5)
 @given(call=CALLS, epilogue=EPILOGUES, seed=SEEDS)
 def test_random_problems_are_exact(call: Call, epilogue: str, seed: int) -> None:

@@ -15,8 +15,11 @@ import time
 from pathlib import Path
 
 import pytest
+from toys import compile_bundle
 
 from tvmconv import cli
+from tvmconv.building.bench import bench
+from tvmconv.signature import parse_signature
 
 DENSE = "conv2d-n1-i16x9x9-o32x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32"
 GROUPED = "conv2d-n1-i16x9x9-o32x9x9-k3x3-s1x1-d1x1-p1x1_1x1-g2-NXC-XIO-f32"
@@ -128,6 +131,12 @@ def test_bench(bundle: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert cli.main(["bench", bundle, "--seconds", "0.01"]) == 0
     out, err = capsys.readouterr()
     assert "GFLOP/s" in out and "% of peak" in out and "threads; peak:" in err
+
+
+def test_bench_of_integers_whose_output_is_of_another_type(tmp_path: Path) -> None:
+    problem = parse_signature("conv2d-n1-i8x6x6-o16x6x6-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-u8s8f32-zx3-scale")
+    (row,) = bench(compile_bundle(tmp_path / "b", [problem], quick=True), seconds=0.01, threads=1)
+    assert row.flops == problem.flops and row.timing.least > 0
 
 
 def test_bench_without_a_compiler_does_not_know_the_peak(

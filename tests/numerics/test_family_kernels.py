@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from campaign.guarded import guarded
-from toys import compile_bundle, compile_families
+from toys import compile_bundle, compile_families, run_python
 
 import tvmconv
 from tvmconv import cli, fills, format_family, parse_family
@@ -167,6 +167,28 @@ def test_memory_over_many_sizes_is_flat(folder: Path) -> None:
     kernels = {id(registry.lookup(family.problem(1, (height, 8)))._loaded) for height in range(1, 40)}
     assert len(kernels) == 1  # what was loaded is shared
     assert len(registry._kernels) == 0
+
+
+OPENMP = """
+import ctypes, os
+ctypes.CDLL("libgomp.so.1", mode=ctypes.RTLD_GLOBAL)
+import numpy as np
+import tvmconv
+from tvmconv import fills, parse_family
+from tvmconv.runtime import kernel
+
+kernel.of_torch = lambda data: True
+problem = parse_family(sys.argv[2]).problem(1, (100, 100))
+arrays, expected = fills.exact_case(problem)
+before = len(os.listdir("/proc/self/task"))
+output = tvmconv.load(sys.argv[1], threads=3).lookup(problem)(**arrays.given())
+print(np.array_equal(output, expected), len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+def test_loops_of_blocks_start_no_threads_beside_openmp(folder: Path) -> None:
+    """Each block is computed by one thread of OpenMP's, of which there are two beside the caller's."""
+    assert run_python(OPENMP, folder, DIRECT) == "True 2"
 
 
 def test_a_family_is_verified_and_refused_if_wrong(folder: Path, tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tvmconv.algorithms.table import applicable
+from tvmconv.algorithms.table import applicable, get
 from tvmconv.errors import TvmconvError, TvmconvWarning
 from tvmconv.isa.x86 import ISA as X86
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.support import jsonlines
+from tvmconv.targets.cuda import CudaTarget
 from tvmconv.targets.target import CpuTarget
 from tvmconv.tuning import records
 from tvmconv.tuning.records import FILE, Record, Records
@@ -90,6 +91,17 @@ def test_other_cpus_records_of_the_same_problem_are_found(tmp_path: Path, shippe
     ours.put([RECORD, faster := replace(wider, seconds=5e-4)])
     assert ours.elsewhere(PROBLEM, TARGET) == [faster, replace(RECORD, target="znver4")]
     assert ours.elsewhere(PROBLEM.with_(batch=2), TARGET) == []
+
+
+def test_other_gpus_records_are_found_by_their_folders(tmp_path: Path, shipped: Path) -> None:
+    several = replace(RECORD, target="cuda:sm_80,sm_90", algorithm="cuda_fma", version=get("cuda_fma").version)
+    Records(shipped).put([RECORD, several])
+    ours, gpu = Records(tmp_path / "user"), CudaTarget.parse("cuda:sm_90")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ours.elsewhere(PROBLEM, gpu) == [several]
+        ours.put([faster := replace(several, seconds=5e-4)])
+        assert ours.elsewhere(PROBLEM, gpu) == [faster]
 
 
 def test_a_record_of_another_version_or_of_no_algorithm_is_a_miss(tmp_path: Path) -> None:

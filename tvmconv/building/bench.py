@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from ..dtypes import numpy_dtype
 from ..fills import random_fill
 from ..measuring.cuda_timing import time_kernel
 from ..measuring.timing import Timing, sample_call, summarize
@@ -20,9 +21,9 @@ from ..signature import parse_signature
 from ..support.progress import Progress
 
 DEFAULT_SECONDS = 0.2
-# Forms of the filter: as it is, or prepacked.
+# Forms of the filter: plain, or prepacked.
 PLAIN, PACKED = "plain", "packed"
-# The number of a variant, and one of these.
+# A variant's number, and a form of its filter.
 Way = tuple[int, str]
 
 
@@ -35,9 +36,9 @@ class BenchRow:
     signature, target, kind, algorithm, origin
         The entry, and the kind of its target.
     flops, nbytes
-        Floating point operations of the problem, and bytes it reads and writes at the least.
+        Floating point operations of the problem, and the least bytes that it reads and writes.
     timing
-        Seconds of a call: on a CPU with NumPy arrays and `out`, as a program would make it; on a GPU between events, with
+        Seconds of a call: on a CPU with NumPy arrays and `out`, as in a program; on a GPU between events, with
         inputs that are not in its cache.
     packed
         The same with the filter prepacked; None where the filter is read in place.
@@ -68,9 +69,9 @@ def bench(
     path
         The bundle's folder.
     seconds
-        To spend on each entry, and again with its filter prepacked, after a warm-up of a quarter of it.
+        Time to spend on each entry, and again with its filter prepacked, after a warm-up of a quarter of that.
     threads
-        Number of threads; None: as many as OpenMP gives.
+        Number of threads; None: the default.
     progress
         Called as ``progress(done, total, what)``.
 
@@ -104,18 +105,18 @@ def time_in_turn(
     Parameters
     ----------
     variants
-        The kernels. Those of CPUs get the same arrays, so that where these lie favours none.
+        The kernels. Those of CPUs get the same arrays, so that their addresses favour none.
     seconds
-        To spend on each in all its turns, and again with its filter prepacked.
+        Time to spend on each in all its turns, and again with its filter prepacked.
     threads
         As for :func:`bench`.
     turns
-        How often each CPU kernel is called, in turn with the others; GPU kernels take one turn each.
+        Number of turns of each CPU kernel, in turn with the others; GPU kernels take one turn each.
 
     Returns
     -------
     list of Row
-        One a variant; none if the output is empty.
+        One row a variant; none if the output is empty.
     """
     problem = parse_signature(variants[0][1].signature)
     if problem.is_empty:
@@ -151,10 +152,10 @@ def time_in_turn(
 def _cpu_calls(
     variants: Sequence[tuple[Bundle, Entry]], problem: Problem, threads: int | None
 ) -> dict[Way, Callable[[], object]]:
-    """Return the calls of those variants that are for CPUs."""
+    """Return the calls of the variants for CPUs."""
     calls: dict[Way, Callable[[], object]] = {}
     arrays = random_fill(problem)
-    output = np.empty(problem.output_shape, arrays.data.dtype)
+    output = np.empty(problem.output_shape, numpy_dtype(problem.types.output))
     for number, (bundle, entry) in enumerate(variants):
         if not BACKENDS[bundle.targets[entry.target].kind].packs:
             continue

@@ -70,22 +70,22 @@ def build(
     """Build kernels for `problems` into the bundle at `path`.
 
     A bundle that is already there keeps its other kernels. It is replaced whole once all kernels are compiled
-    and right: nothing is left half done, and who opens it meanwhile sees the old or the new one. Where the kernel that
-    comes first does not compile, or is wrong, the next one is taken, with a warning (see `tvmconv.building.fallbacks`).
+    and right: nothing is left half done, and a program that opens it meanwhile sees the old or the new one. Where the first
+    choice of a kernel does not compile, or is wrong, the next is taken, with a warning (see `tvmconv.building.fallbacks`).
 
     Parameters
     ----------
     problems
-        What to build, problems and families of them; equal ones are built once, and problems tuned as ones that count more.
+        Problems and families to build; equal ones are built once, and count more where they are tuned.
     path
         The bundle's folder. Missing parents are made.
     target
         ``"host"``, an LLVM CPU name such as ``"znver4"``, GPU architectures such as ``"cuda:sm_80,sm_90"``, a
         :class:`tvmconv.Target`, or several of them for a bundle with variants.
     **options
-        By purpose, in `tvmconv.building.options`: `math` and `network` say which algorithms may be taken; `trials`, `seconds`,
-        `records` and `transfer` where schedules come from; `verify` and `fallback` what is asked of kernels; `prepacked`, `jobs` and
-        `progress` how the work is done.
+        By purpose, in `tvmconv.building.options`: `math` and `network` restrict the algorithms; `trials`, `seconds`,
+        `records` and `transfer` are for the sources of schedules; `verify` and `fallback` for the checks of kernels; `prepacked`,
+        `jobs` and `progress` for the work.
 
     Returns
     -------
@@ -99,7 +99,7 @@ def build(
     InvalidProblemError
         If there is no problem, or something else among them; or `jobs` is no positive number.
     InputError
-        If `path` is no path, `records` are none, or there is no such option.
+        If `path` is no path, `records` are no records, or there is no such option.
     TvmconvError
         If `math` is not ``"default"``, ``"strict"``, ``"tf32"`` or ``"reproducible"``.
     TargetError
@@ -107,7 +107,7 @@ def build(
     ToolchainError
         If there is no C compiler or, for CUDA targets, no nvcc that knows the architectures.
     BundleError
-        If there is something else at `path`, or a bundle that is damaged or of other versions.
+        If `path` is something else than a bundle, or a bundle that is damaged or of other versions.
     BuildError
         If a problem has no kernel that compiles and is right. The others are written before.
     OSError
@@ -123,7 +123,7 @@ def build(
     path = as_path("path", path)
     check_name(path)
     if check_replaceable(path, MANIFEST, _BUNDLE):
-        read_bundle(path)  # which is to be added to
+        read_bundle(path)  # fails if it is damaged
     if chosen["jobs"] is not None:
         integer("jobs", chosen["jobs"], 1)
     targets = parse_targets(target)
@@ -148,16 +148,16 @@ def build_kernels(
     keep_functions: bool = False,
     families: Sequence[ProblemFamily] = (),
 ) -> list[Outcome]:
-    """Build a kernel for each distinct problem, or family, and target, as a library in `folder`, in the order in which they are done.
+    """Build a kernel for each distinct problem, or family, and target, as a library in `folder`; outcomes come in the order in which they are done.
 
     Parameters
     ----------
     problems
-        What to build; those that come more often count more when they are tuned.
+        Problems to build; those listed more often count more when they are tuned.
     options
-        All of `tvmconv.building.options`, as `completed` returns them.
+        All of `tvmconv.building.options`, as `complete` returns them.
     keep_functions
-        Return the functions and objects of kernels, too (`BuiltKernel`); their libraries do not keep these.
+        Also return the functions and objects of kernels (`BuiltKernel`), which their libraries then lack.
     families
         Families to build.
     """
@@ -229,7 +229,7 @@ def tune_for(
 ) -> None:
     """Tune `problems` for each of the targets, for an equal part of the time (see :func:`tvmconv.tuning.tuner.tune`).
 
-    Where no cache keeps the filters of the `network` that has them, they are measured with cold ones.
+    Where no cache keeps the filters of the `network` that has the problems, these are measured with cold filters.
     """
     from ..tuning.machine import check_tunable
     from ..tuning.tuner import check_budget, tune
@@ -252,7 +252,7 @@ def tune_for(
 
 
 def _compile(work: list[Job], jobs: int | None, progress: Progress | None) -> list[Outcome]:
-    """Return what the jobs came to: as the cache has it, or run, each in one of `jobs` processes."""
+    """Return the outcomes of jobs: from the cache, or run, each in one of `jobs` processes."""
     cores = len(allowed_processors())
     jobs = jobs or cores
     done: list[Outcome] = []
@@ -286,7 +286,7 @@ def _typical(job: Job) -> Problem:
 
 
 def _judge(outcome: Outcome) -> Outcome:
-    """Return an outcome that says whether the kernel is slow by estimate, which takes as long as to choose it."""
+    """Return an outcome with why its kernel is slow by estimate, if it is; that takes as long as choosing it."""
     from .decision.slow import slow  # imports TVM, as whoever compiles does
 
     if outcome.built is None:
@@ -363,7 +363,7 @@ def _merge(new: Bundle, old: Bundle) -> Bundle:
 
 @cache
 def _source_commit() -> str | None:
-    """Return the commit of the checkout that this package is, None if it is none."""
+    """Return the commit of the checkout that this package is in; None if it is in none."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None

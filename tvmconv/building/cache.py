@@ -1,6 +1,6 @@
 """The cache of built kernels: outcomes of jobs, keyed by everything that decides their code.
 
-A kernel that was verified on one model of CPU is verified again on another.
+On another model of CPU, a kernel is verified again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def key_of_functions(functions: str, target: Target) -> str:
 
 
 def take(known: Cache, jobs: Iterable[Job]) -> tuple[list[Outcome], list[Job]]:
-    """Return the outcomes that are known, their libraries put into the jobs' folders, and the jobs that are left."""
+    """Return the outcomes in the cache, their libraries written to the jobs' folders, and the jobs that are left."""
     outcomes, left = [], []
     for job in jobs:
         content = known.read(key_of(job))

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from ..lowering.compiler import CompiledKernel
     from ..tuning.search import Candidate
 
-# A way that takes longer, the reference that checks it apart, hangs.
+# A way that takes longer, without the reference that checks it, hangs.
 ATTEMPT_SECONDS = 600.0
 # File systems take 255 bytes; a hash and endings follow.
 LONGEST_NAME = 200
-# Characters of a reason in the manifest: some lines of a table.
+# Most characters of a reason in the manifest: some lines of a table.
 LONGEST_REASON = 300
 # Modules that compile a way.
 _COMPILER = ("tvmconv.lowering.compiler", "tvmconv.lowering.cpu.family", "tvmconv.tuning.replay")
@@ -51,8 +51,8 @@ _COMPILER = ("tvmconv.lowering.compiler", "tvmconv.lowering.cpu.family", "tvmcon
 class Job:
     """Compile a decision into the bundle `folder`, and verify the kernel if asked to.
 
-    `entry_points` as in `tvmconv.lowering.compiler.compile_problem`; `keep_functions`: return them and its object beside the kernel,
-    for a network to call, and compile it to prefetch at most `next_lines` of the next filter.
+    `entry_points` as in `tvmconv.lowering.compiler.compile_problem`; `keep_functions`: return its functions and object beside
+    the kernel, for a network, and compile it to prefetch at most `next_lines` lines of the next filter.
     """
 
     decision: Decision
@@ -69,7 +69,7 @@ class Job:
 
     @property
     def sizes(self) -> tuple[Problem, ...]:
-        """Problems that a family's kernel is checked at; none: it is no family."""
+        """Problems at which a family's kernel is checked; empty for a single problem."""
         return self.problem.examples() if isinstance(self.problem, ProblemFamily) else ()
 
     @property
@@ -110,7 +110,7 @@ class BuiltKernel:
     functions
         Its functions before LLVM, as TVM's JSON, if its job keeps them.
     code
-        Its object, if its job keeps functions and the library does not.
+        Its object, if its job keeps functions: the library then has none.
     """
 
     entry: Entry
@@ -127,7 +127,7 @@ class Outcome:
     built
         The kernel; None: no way held.
     skipped
-        The algorithms that came before, and why they were skipped.
+        Algorithms that came before it, and why they were skipped.
     slow
         Why the kernel is slow by estimate, in words; None: it is not.
     """
@@ -144,7 +144,7 @@ def first_right(call: Call[Attempt, BuiltKernel | None], job: Job) -> Outcome:
     Raises
     ------
     ToolchainError
-        If nothing else hinders any of them.
+        If each of them fails for want of a tool.
     OSError
         If the disk is full, which is no schedule's fault either.
     """
@@ -153,7 +153,7 @@ def first_right(call: Call[Attempt, BuiltKernel | None], job: Job) -> Outcome:
     folder = Path(job.folder)
     file, suffix = file_of(job), job.target.library_suffix
     for count, way in enumerate(job.decision.ways):
-        # A process that loaded a library would take another of the same name for it.
+        # A process would take a new library for one of the same name that it has loaded.
         trial = Attempt(job, way, f"{file.removesuffix(suffix)}.{count}{suffix}")
         try:
             built = call(trial, ATTEMPT_SECONDS + job.flops / REFERENCE_FLOPS)
@@ -178,7 +178,7 @@ def file_of(job: Job) -> str:
 
 
 def _file_name(signature: str) -> str:
-    """Return a library's file name: its signature; a part of it and a hash, where file systems allow no such length or characters."""
+    """Return a library's file name: its signature, or a part of it and a hash where file systems do not allow its length or characters."""
     plain = re.sub(r"[^A-Za-z0-9_.()+-]", "_", signature)  # of families
     if plain == signature and len(signature) <= LONGEST_NAME:
         return signature
@@ -192,12 +192,12 @@ def fork_ahead(builds: int = 1, more: int = 0) -> None:
 
 
 def start_ahead() -> AbstractContextManager[None]:
-    """Start the processes that will run :func:`attempt`, one a processor, in a process of a host, which may not fork."""
+    """Start the processes that will run :func:`attempt`, one a processor, in a host's process, which may not fork."""
     return workers_ahead(len(allowed_processors()), __name__, *_COMPILER)
 
 
 def attempt(task: Attempt) -> BuiltKernel | None:
-    """Compile a way and check it, in a worker; None if a schedule to be taken over does not fit, or is the default.
+    """Compile a way and check it, in a worker; return None if a schedule to be taken over does not fit, or is the default.
 
     Raises
     ------
@@ -244,7 +244,7 @@ def attempt(task: Attempt) -> BuiltKernel | None:
 
 
 def bundle_of(job: Job) -> Bundle:
-    """Return the folder of a job, of which there is no manifest yet, as a bundle."""
+    """Return the folder of a job, which has no manifest yet, as a bundle."""
     return Bundle(Path(job.folder), __version__, "", None, {job.target.name: bundle_target(job.target)}, ())
 
 
@@ -310,7 +310,7 @@ def _measurements(record: Record) -> dict[str, Any]:
 
 
 def _reason(error: TvmconvError, way: Way) -> str:
-    """Return why a choice is skipped, in one line: a crashed process' first line of output and the end of its last."""
+    """Return why a way is skipped, in one line: the first line of the error and the last."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = " ... ".join(dict.fromkeys([lines[0], lines[-1]])) if lines else type(error).__name__
     what = {"tuned": "its tuning record: ", "transferred": f"the schedule of {way.record and way.record.signature}: "}

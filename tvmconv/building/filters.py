@@ -30,23 +30,23 @@ from ..support.folders import follow_link, link_or_copy, lock
 
 
 def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
-    """Add the arrays that models fix, filters before all, to the bundle at `path`, for the kernels that it has.
+    """Add the constant arrays of models' nodes, filters above all, to the bundle at `path`, for the kernels that it has.
 
     Each filter is packed for each variant of its kernel that this machine can run, itself or under an emulator. For
-    the other variants it is added as it is, and packed where it is first called. What was there of the same models' nodes is replaced, also
-    where it was fused differently.
+    the other variants it is added as it is, and packed at the first call. Entries of the same nodes are replaced, also where these were
+    fused differently.
 
     Parameters
     ----------
     path
         The bundle's folder.
     models
-        Read with `with_constants`.
+        Models that were read with `with_constants`.
 
     Returns
     -------
     int
-        The bytes that the files of these models' nodes take together.
+        Bytes of all files of these models' nodes.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def add_filters(path: str | os.PathLike[str], models: Sequence[Model]) -> int:
                 f"no convolution of {', '.join(m.source for m in models)} has a fixed filter and a kernel in {path}"
             )
         by_key: dict[tuple[str, str, str], NodeEntry] = {}
-        for node in nodes:  # a family's once for each size that was read
+        for node in nodes:  # the same node once for each size of a family that was read
             if by_key.setdefault(node.key, node) != node:
                 raise SourceError(
                     "two models have the same file name, which identifies their nodes in a bundle; rename one"
@@ -109,7 +109,7 @@ def _entry(bundle: Bundle, model: str, node: SourceNode) -> NodeEntry | None:
 
 
 def _kernels(bundle: Bundle, node: SourceNode) -> list[Kernel | None]:
-    """Return the kernels of all variants that compute a node; None for one that this machine cannot run."""
+    """Return the kernels of all variants that compute a node, None in place of those that this machine cannot run."""
     if node.family is None:
         signature = format_signature(node.problem)
         entries = [e for e in bundle.entries if e.signature == signature]

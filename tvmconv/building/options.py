@@ -21,7 +21,7 @@ class AlgorithmOptions(TypedDict, total=False):
     ----------
     math
         ``"strict"``: only algorithms whose answer differs from the formula in the order of the sum alone.
-        ``"default"`` (the default): also transforms (Winograd), whose measured error the manifest tells. ``"tf32"``: on
+        ``"default"`` (the default): also transforms (Winograd), whose measured error is in the manifest. ``"tf32"``: on
         GPUs also f32 by tensor cores, which round factors to TF32. ``"reproducible"``: on CPUs, only algorithms
         whose answers have the same bits on every CPU.
     network
@@ -29,10 +29,10 @@ class AlgorithmOptions(TypedDict, total=False):
         from call to call, algorithms are compared with the time that filters take from memory, and none has a larger filter than
         the best one's (`tvmconv.building.decision.rank`).
     room
-        What all filters of `network` may take. Where transforms enlarge them beyond that, those are left that save the most time for
+        Limit of all filters of `network`. Where transforms enlarge them beyond it, those transforms stay that save the most time for
         each byte.
     sizes
-        For families: problems that they are for, by which algorithms are chosen; absent: some of their ranges, small and large
+        For families: the problems by which their algorithms are chosen; absent: some of their ranges, small and large
         (`tvmconv.building.decision.rank_families`).
     """
 
@@ -70,8 +70,8 @@ class CheckOptions(TypedDict, total=False):
     verify
         Compare each kernel that this machine can run, itself or by an emulator, with the reference (the default).
     fallback
-        Whether the next kernel is taken, with a warning, where the one that comes first does not compile or is wrong (the
-        default; see `tvmconv.building.fallbacks`). Without, that is an error, and nothing is written.
+        Whether the next kernel is taken, with a warning, where the first choice does not compile or is wrong (the
+        default; see `tvmconv.building.fallbacks`). Otherwise that is an error, and nothing is written.
     """
 
     verify: bool
@@ -84,8 +84,8 @@ class WorkOptions(TypedDict, total=False):
     Attributes
     ----------
     prepacked
-        Whether filters come packed, as networks have them: calls with plain ones then pack, and have no code of their own, which
-        takes time to compile.
+        Whether filters come packed, as in networks: calls with plain ones then pack, and no code of their own is compiled,
+        which takes time.
     jobs
         Number of processes that compile; absent: one for each core this process may use.
     progress

@@ -23,9 +23,9 @@ class Written(NamedTuple):
     Attributes
     ----------
     packed_filter
-        The layout that it packs its filter to, if it does.
+        Layout of its packed filter; None: it reads filters in place.
     workspace_bytes
-        What a call allocates.
+        Bytes that a call allocates.
     functions
         Its functions before LLVM; None for a GPU, whose kernels are C++.
     code
@@ -44,11 +44,11 @@ class CodeGenerator(Protocol):
     Attributes
     ----------
     stages
-        Those of a kernel that it shows, in order, after its schedule.
+        Names of the stages after the schedule that `show` returns, in order.
     passes
-        Names of passes, after each of which it shows a kernel's functions.
+        Names of the passes after which `show` returns a kernel's functions.
     in_parts
-        Whether candidates of a search may be compiled to objects, of which many are linked together.
+        Whether a search's candidates may be compiled to objects, of which many are linked into one library.
     """
 
     stages: tuple[str, ...]
@@ -68,7 +68,7 @@ class CodeGenerator(Protocol):
         apart: bool,
         next_lines: int,
     ) -> Written:
-        """Write a kernel's library; its object is returned `apart`, or kept in it for programs in C.
+        """Write a kernel's library; its object is returned if `apart`, else kept in the library for programs in C.
 
         `next_lines` as in `tvmconv.lowering.compiler.compile_problem`.
         """
@@ -82,7 +82,7 @@ class CodeGenerator(Protocol):
         Raises
         ------
         TargetError
-            If kernels are not called so.
+            If kernels of this kind are not called by such a module.
         """
 
 

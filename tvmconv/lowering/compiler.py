@@ -60,7 +60,7 @@ def sketches_of(
 ) -> tuple[Definition, tuple[Schedule, ...]]:
     """Return an algorithm's definition of a problem and its sketches, the default first.
 
-    With ``PACKED`` alone, what it has for prepacked filters, if that is another: else the same objects.
+    With ``PACKED`` alone, those of its definition for prepacked filters, if it has one; else the same objects.
     """
     return _sketches_of(algorithm, problem, target, _own_prepacked(algorithm, problem, target, entry_points))
 
@@ -74,7 +74,7 @@ def _own_prepacked(algorithm: str, problem: Problem, target: Target, entry_point
     return EntryPoints.PLAIN not in entry_points and _definition_of(algorithm, problem, target, True) is not None
 
 
-# All algorithms of some problems that are being tuned, whose turns and candidates come in any order.
+# Enough for all algorithms of the problems being tuned, whose turns and candidates come in any order.
 @lru_cache(maxsize=128)
 def _definition_of(algorithm: str, problem: Problem, target: Target, prepacked: bool) -> Definition | None:
     found = algorithms.get(algorithm)
@@ -153,11 +153,11 @@ def compile_problem(
     choice
         The schedule; absent: the default one of the first applicable algorithm.
     entry_points
-        What the library is called by. Without ``PLAIN``, calls with plain filters pack.
+        Entry points of the library. Without ``PLAIN``, calls with plain filters pack.
     apart
         Return the kernel's object rather than keep it in the library.
     next_lines
-        Lines of a network's next filter that a CPU's kernel can prefetch at most (`tvmconv.lowering.cpu.rewrites.next_filter`).
+        Most lines of a network's next filter that a CPU's kernel can prefetch (`tvmconv.lowering.cpu.rewrites.next_filter`).
 
     Raises
     ------

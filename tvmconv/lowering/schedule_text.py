@@ -16,13 +16,13 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from ..algorithms.definition import Definition
 
-_LONGEST = 60  # of a text among a step's arguments: LLVM IR is cut here
+_LONGEST = 60  # characters of a string argument: LLVM IR is cut
 
 
 def schedule_text(definition: Definition, schedule: Schedule) -> str:
     """Return the steps of `schedule` on a definition's function, each after the block whose loops it changes."""
     replay = _Replay(Schedule(definition.func, seed=1))
-    # A text among the arguments holds its line breaks as they are.
+    # String arguments contain raw line breaks.
     statements = [ast.parse(line.replace("\n", "\\n")).body[0] for line in schedule.trace.as_python()]
     steps = [step for statement in statements if (step := replay.step(statement))]
     width = max((len(block) for block, _ in steps), default=0)
@@ -54,7 +54,7 @@ class _Replay:
         ]
         positional = [self._value(node) for node in call.args]
         named = {each.arg: self._value(each.value) for each in call.keywords}
-        if "probs" in named:  # TVM prints a probability of 1 as a whole number, and takes none
+        if "probs" in named:  # TVM prints a probability of 1 as an integer, and rejects integers
             named["probs"] = [float(each) for each in named["probs"]]
         result = getattr(self._schedule, method)(*positional, **named)
         made = _names(statement)
@@ -76,7 +76,7 @@ class _Replay:
         return f"choice {number}: {chosen} of {candidates}"
 
     def _value(self, node: Any) -> Any:
-        """Return an argument's text."""
+        """Return an argument's value."""
         if isinstance(node, ast.Name):
             return self._values[node.id]
         if isinstance(node, (ast.List, ast.Tuple)):
@@ -87,7 +87,7 @@ class _Replay:
         return ast.literal_eval(node)
 
     def _said(self, node: Any, about: str) -> str:
-        """Return an argument as it is read."""
+        """Return an argument's text."""
         if isinstance(node, ast.Name):
             return self._named(node.id, about)
         if isinstance(node, (ast.List, ast.Tuple)):
@@ -127,8 +127,8 @@ def _is_tuple(statement: ast.Assign) -> bool:
 
 
 def _is_default(method: str, argument: Any) -> bool:
-    """Return whether an argument is the default of the schedule's method, or says nothing."""
-    if argument.arg == "preserve_unit_loops":  # all spaces ask for that
+    """Return whether an argument is the default of the schedule's method, or the same in all spaces."""
+    if argument.arg == "preserve_unit_loops":  # all spaces set it
         return True
     default = inspect.signature(getattr(Schedule, method)).parameters[argument.arg].default
     return default is not inspect.Parameter.empty and ast.unparse(argument.value) == repr(default)

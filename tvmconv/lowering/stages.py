@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 STAGES = {
     "te": "the tensor expressions, as the function that is scheduled",
     "schedule": "the steps of the schedule, and what was chosen",
-    "passes": "the passes over its loops, in order: who asks for each, and what must have run before (CPUs)",
+    "passes": "the passes over its loops, in order: the annotation that requests each, and the passes that must run before it (CPUs)",
     "tir": "the loops after all rewrites",
     "llvm": "LLVM IR (CPUs)",
     "asm": "machine code, the hot loop first (CPUs)",
     "cuda": "CUDA C++ (GPUs)",
     "sass": "machine code (GPUs)",
 }
-# Stages before a kind of target matters.
+# Stages that are the same for all kinds of targets.
 SCHEDULED = ("te", "schedule")
 
 
 def show(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
-    """Return a stage of the kernel that `choice` makes of a problem.
+    """Return a stage of the kernel of a problem with the schedule `choice`.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def show(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
     RewriteError
         If a rewrite that the schedule asks for cannot be done.
     ToolchainError
-        If nvcc, or what shows a GPU's machine code, is missing or fails.
+        If nvcc, or the disassembler of GPU code, is missing or fails.
     """
     check_stage(stage, target)
     check_algorithm(choice.algorithm, problem, target)
@@ -64,7 +64,7 @@ def show(stage: str, problem: Problem, target: Target, choice: Choice) -> str:
 
 
 def check_stage(stage: str, target: Target) -> None:
-    """Raise TvmconvError if `stage` is none of those that lead to a kernel for `target`."""
+    """Raise TvmconvError if kernels for `target` have no such stage."""
     generator = generator_of(target)
     allowed, passes = (*SCHEDULED, *generator.stages), generator.passes
     if stage in allowed or stage in passes:
@@ -76,7 +76,7 @@ def check_stage(stage: str, target: Target) -> None:
 
 
 def check_algorithm(name: str, problem: Problem, target: Target) -> None:
-    """Raise TvmconvError, with the reason, if an algorithm is none for the problem on the target."""
+    """Raise TvmconvError, with the reason, if an algorithm does not compute the problem on the target."""
     algorithm = algorithms.get(name)
     reason = (
         f"it is for targets of the kind {algorithm.kind}"

@@ -20,12 +20,12 @@ ROUNDS = 5
 
 @dataclass(frozen=True)
 class Contender:
-    """One library's numbers.
+    """Measurements of one library.
 
     Parameters
     ----------
     seconds
-        The median of its calls.
+        Median of its calls.
     start
         Seconds from the start of its process to the first answer.
     resident
@@ -53,19 +53,23 @@ class _Process:
     def __init__(self, name: str, file: str, inputs: Path, threads: int, outputs: Path) -> None:
         module = f"{__package__}.contender"
         command = [sys.executable, "-m", module, name, file, str(inputs), str(threads), str(outputs)]
+        # A process whose messages filled a pipe that nobody reads would wait for ever.
+        self._messages = outputs.with_suffix(".txt")
         begin = time.perf_counter()
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        with self._messages.open("w") as messages:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=messages, text=True
+            )
         self.name, self.outputs = name, outputs
         self.resident = self._answer()["resident"]
         self.start = time.perf_counter() - begin
 
     def _answer(self) -> Any:
-        assert self._process.stdout and self._process.stderr
+        assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
-            why = self._process.stderr.read().strip().splitlines() or ["it ended"]
+            self._process.wait()
+            why = self._messages.read_text().strip().splitlines() or ["it ended"]
             raise InputError(f"{self.name} cannot run this: {why[-1]}")
         return json.loads(line)
 
@@ -97,9 +101,9 @@ def race(network: str, model: str, arrays: Mapping[str, Any], threads: int, seco
     arrays
         Inputs of both, by name.
     threads
-        How many each has.
+        Number of threads of each.
     seconds
-        To spend on each, in `ROUNDS` turns.
+        Time to spend on each, in `ROUNDS` turns.
 
     Raises
     ------

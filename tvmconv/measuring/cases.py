@@ -1,4 +1,4 @@
-"""Arguments of kernels and their expected answers: kept, as problems are measured in turns."""
+"""Arguments of kernels and their expected answers, kept because problems are measured in turns."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy.typing as npt
 from ..fills import Arrays, exact_case
 from ..problem import Problem
 
-# Bytes of the cases that are kept; the last one is, whatever its size.
+# Most bytes of the kept cases; the last one is kept whatever its size.
 KEPT_BYTES = 2**29
 
 _kept: dict[Problem, tuple[Arrays, npt.NDArray[Any]]] = {}
 
 
 def case_of(problem: Problem) -> tuple[Arrays, npt.NDArray[Any]]:
-    """Return the result of :func:`tvmconv.fills.exact_case`: computing the reference may take as long as measuring a turn."""
+    """Return the result of :func:`tvmconv.fills.exact_case`, cached: computing the reference may take as long as measuring a turn."""
     case = _kept.pop(problem, None) or exact_case(problem)
     _kept[problem] = case  # the last
     sizes = {each: _bytes(*kept) for each, kept in _kept.items()}

@@ -1,4 +1,4 @@
-"""Observe threads' processors: whether each has a core of its own in the same cache as the others.
+"""Observe whether each thread has a core of its own that shares a cache with the others.
 
 The host of a virtual machine moves its processors about: for seconds, two of them are the hyperthreads of one core, or
 cores that share no cache. Nothing that the system counts shows it, and kernels take up to five times as long
@@ -16,7 +16,7 @@ from .peak import load_library, run_steps
 
 # A tenth of a millisecond of multiply-adds on a 3 GHz core, and some microseconds of round trips.
 STEPS, TIMES = 2**14, 20
-# Less of a core's speed than this share of the most seen, or this much longer on the way than the least: the threads
+# Share of the highest speed seen below which, and factor of the shortest trip above which, threads
 # were moved. Hyperthreads have 0.5, and other caches are 5 times as far; clocks change by 0.2, distances by 0.5.
 SHARE, FARTHER = 0.75, 2.5
 # Seconds between two looks, and of patience by default.
@@ -33,7 +33,7 @@ class ThreadPlace:
     Attributes
     ----------
     share
-        Of the speed of one thread while the others wait, what each has at the least when all compute; at most 1.
+        Least speed of a thread while all compute, as a share of one thread's while the others wait; at most 1.
     trip
         Seconds that a cache line takes to the farthest thread and back.
     """
@@ -48,9 +48,9 @@ class Cores:
     Parameters
     ----------
     threads
-        How many. One alone is not watched, nor are more than there are processors, or any without a C compiler.
+        Number of threads. One alone is not observed, nor are more than there are processors, or any without a C compiler.
     patience
-        Seconds until what was better is not expected to come back.
+        Seconds after which a better placement seen before is not expected to return.
     """
 
     def __init__(self, threads: int, patience: float = PATIENCE) -> None:
@@ -59,13 +59,13 @@ class Cores:
         self._best: ThreadPlace | None = None
 
     def where(self) -> Where:
-        """Return the threads' place now, by the best one seen; ``"same cache"`` if they are not observed."""
+        """Return the threads' place now, compared with the best one seen; ``"same cache"`` if they are not observed."""
         place = self._look()
         if place is None:
             return "same cache"
         best = self._best or place
         if place.share * SHARE > best.share:
-            best = place  # what was the same cache until now was a shared core
+            best = place  # the best until now was a shared core
         elif place.share >= SHARE * best.share:
             best = ThreadPlace(max(best.share, place.share), min(best.trip, place.trip))
         self._best = best
@@ -78,7 +78,7 @@ class Cores:
         return self.where() == "same cache"
 
     def settle(self) -> None:
-        """Wait until they do, or until patience ends: then they are taken to stay as they are."""
+        """Wait until they do, or until patience ends: then the present place becomes the best."""
         end = time.monotonic() + self._patience
         while not self.settled():
             if time.monotonic() > end:
@@ -91,5 +91,5 @@ class Cores:
         if library is None:
             return None
         trip = library.tvmconv_round_trip(self._threads, TIMES)
-        # More than 1 is what disturbed the one alone.
+        # More than 1: the thread alone was disturbed.
         return ThreadPlace(min(1.0, run_steps(library.tvmconv_share, self._threads, STEPS)), trip)

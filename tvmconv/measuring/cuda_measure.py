@@ -25,12 +25,12 @@ from .measure import Check, Measured
 from .race import Race, Times
 
 GPU = 0
-# Samples of a candidate, of which the least counts, and turns of each finalist.
+# Samples of a candidate, the least of which counts; turns of each finalist.
 SAMPLES, TURNS = 5, 9
 
 
 def measure(task: Check | Race) -> Measured | Times:
-    """Answer a Check with Measured, a Race with Times; turns have a GPU's role of placements of arrays on a CPU."""
+    """Answer a Check with Measured, a Race with Times; turns take the place of a CPU's placements of arrays."""
     try:
         with new_stream(GPU) as stream:
             return _race(task, stream) if isinstance(task, Race) else _check(task, stream)
@@ -41,7 +41,7 @@ def measure(task: Check | Race) -> Measured | Times:
 def _check(task: Check, stream: int) -> Measured:
     sets, expected = _arrays(task.problem)
     output = sets[0][-1]
-    output.fill(0xFF)  # what a kernel fails to write stays not a number
+    output.fill(0xFF)  # elements that a kernel fails to write stay NaN
     calls = launches(task.library.path, sets, stream)
     calls[0]()
     driver().call("cuStreamSynchronize", c_void_p(stream))

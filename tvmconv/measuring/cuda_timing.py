@@ -24,18 +24,18 @@ from .timing import LEAST_SAMPLES, Timing, summarize
 
 # CU_STREAM_NON_BLOCKING; CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 _NON_BLOCKING, _THREAD_LOCAL = 1, 1
-# Times the L2 cache that one pass through the sets of arrays moves, so that nothing is left from the last time.
+# Sizes of the L2 cache that one pass through the sets of arrays moves, so that nothing is left from the pass before.
 CACHES = 2
 # More launches in a graph would only take longer to capture; a launch of 2 microseconds is then timed by half a millisecond.
 MAX_SETS = 256
-# A process holds so many bytes of arrays at most, whatever the cache.
+# Most bytes of arrays of a process, whatever the cache.
 MAX_BYTES = 4 << 30
-# A sample is so long that the events' resolution (0.5 microseconds) does not count.
+# Length of a sample, beside which the events' resolution (0.5 microseconds) does not count.
 SAMPLE_SECONDS = 5e-4
 
 
 def array_sets(problem: Problem, arrays: Arrays, gpu: int) -> list[list[DeviceArray]]:
-    """Return sets of a kernel's arguments on a GPU, the output last: so many that the cache holds none for long."""
+    """Return sets of a kernel's arguments on a GPU, the output last: enough that the cache holds none for long."""
     nbytes = max(problem.nbytes, 1)
     wanted = 1 + CACHES * survey().gpus[gpu].l2_bytes // nbytes
     sets = []
@@ -84,7 +84,7 @@ class LaunchGraph:
     Attributes
     ----------
     sample_seconds
-        How long a sample takes.
+        Seconds of a sample.
     """
 
     def __init__(self, calls: Sequence[Callable[[], object]], stream: int) -> None:
@@ -120,7 +120,7 @@ class LaunchGraph:
         return self.run(self._times) / self._times / len(self._calls)
 
     def close(self) -> None:
-        """Release what belongs to it."""
+        """Release the graph and its events."""
         self._driver.call("cuGraphExecDestroy", self._program)
         for event in (self._start, self._end):
             self._driver.call("cuEventDestroy_v2", event)

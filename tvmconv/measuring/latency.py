@@ -17,9 +17,9 @@ class Latency:
     Parameters
     ----------
     median, p90, p99, least
-        Of all calls: half, 90 % and 99 % took no longer.
+        Seconds that half, 90 % and 99 % of all calls did not exceed; and the least.
     calls
-        How many there were.
+        Number of calls.
     throughput
         Calls in a second, of all callers together.
     """
@@ -38,9 +38,9 @@ def time_callers(callers: Sequence[Callable[[], object]], seconds: float) -> Lat
     Parameters
     ----------
     callers
-        What each thread calls again and again, each thread its own.
+        Functions, one a thread, which the thread calls again and again.
     seconds
-        To spend; each caller calls at least `LEAST_CALLS` times.
+        Time to spend; each caller calls at least `LEAST_CALLS` times.
     """
 
     def sample(call: Callable[[], object], begin: float) -> list[float]:

@@ -21,8 +21,8 @@ from .cores import Cores
 from .quiet import least
 from .race import Built, Race, Times, arrays_of, race
 
-# Long enough for the least of some dozens of calls of most kernels, short beside building the candidate; and how long
-# to wait for a busy neighbour.
+# Seconds of timing: some dozens of calls of most kernels, short beside building the candidate. And how long to wait for a
+# busy neighbour.
 TRIAL_SECONDS, TRIAL_PATIENCE = 0.02, 0.5
 # Times to time a call again, if threads are moved meanwhile.
 MOVES = 3
@@ -35,11 +35,11 @@ class Check:
     Attributes
     ----------
     problem, numerical_class
-        What it computes, and how its answer may differ.
+        What the library computes, and how its answer may differ.
     library
         The library.
     cut_off
-        Seconds of a call for which nobody wants to know more exactly how long it takes.
+        Seconds of a call beyond which it is not measured more exactly.
     cold_bytes
         As for `tvmconv.measuring.race.Race`.
     """
@@ -96,7 +96,7 @@ def measure(task: Check | Race) -> Measured | Times:
 
 
 def _make_wrong(output: npt.NDArray[Any], expected: npt.NDArray[Any]) -> None:
-    """Fill an output with NaN, or integers as far from `expected` as others are, which elements stay that a kernel fails to write."""
+    """Fill an output with NaN, or with integers other than `expected`, so that elements that a kernel fails to write are wrong."""
     if np.issubdtype(expected.dtype, np.integer):
         first_bit = 1 << 8 * expected.itemsize - 1
         unsigned = f"u{expected.itemsize}"

@@ -1,4 +1,4 @@
-/* The limits of this machine that a convolution can meet, measured with all threads; and how far these are apart.
+/* Limits of this machine that a convolution can meet, measured with all threads; and the distance between the threads.
  *
  * Compiled with -O3 -march=... -ffp-contract=fast -fopenmp where it runs (tvmconv/measuring/peak.py). */
 
@@ -78,7 +78,7 @@ double tvmconv_share(int threads, int64_t steps, const float* numbers, float* si
 }
 
 /* The same of dot products of bf16 pairs, two multiply-adds a lane; 0 where there is no such instruction. Its operands
- * are the bits of `numbers`, whatever they are as bf16: they stay what they are, only the sums change. */
+ * are the bits of `numbers`, whatever these are as bf16: operands are constant, only the sums change. */
 double tvmconv_bf16_operations_per_second(int threads, int64_t steps, const float* numbers, float* sink) {
 #ifdef ADD_PRODUCTS
   float total = 0;
@@ -136,8 +136,8 @@ double tvmconv_bytes_per_second(int threads, const float* data, int64_t count, f
   return (double)count * sizeof(float) / seconds;
 }
 
-/* Round trips that are timed together: the clock counts in steps of 10 ns or more. And when to stop, where other processes
- * take the processor of one of the two. */
+/* Round trips that are timed together: the clock counts in steps of 10 ns or more. And the time to stop, where other processes
+ * take the processor of one of the two threads. */
 #define TRIPS 16
 #define MOST_SECONDS 2e-3
 

@@ -1,6 +1,6 @@
 """The machine's limits, measured: multiply-adds a second, and reads from memory and from the cache, with all threads.
 
-A small C program finds them, so this needs the C compiler of the machine; without one they are unknown.
+A small C program measures them, which needs a C compiler; without one they are unknown.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ SOURCE = Path(__file__).with_name("peak.c")
 FLAGS = ("-O3", "-ffp-contract=fast", "-fopenmp", "-shared", "-fPIC")
 # Steps of a run: about 10 ms on a 3 GHz core, twenty runs: long enough to leave the idle clock.
 STEPS = 2**20
-# Times fewer multiplications of a transform, at the most: Winograd's tiles of 4x4x4 outputs.
+# Most times fewer multiplications of a transform: Winograd's tiles of 4x4x4 outputs.
 MOST_SAVED = 8.0
 SECONDS = 0.3
 TRIES = 5
-# 256 MiB: larger than any cache that a memory's bandwidth must not come from. 4 MiB: larger than a core's own caches,
-# smaller than the last one, and about what a layer reads and writes; where that is called again and again, as here and
-# in a benchmark, the cache holds it.
+# 256 MiB: larger than caches, so that it is read from memory. 4 MiB: larger than a core's own caches, smaller than the last
+# one, and about what a layer reads and writes, which that cache holds where it is called again and again, as in a benchmark.
 MEMORY_FLOATS, CACHE_FLOATS = 2**26, 2**20
 
 
@@ -53,7 +52,7 @@ class Arithmetic:
         return (self.bf16_flops if dtype == "bf16" else None) or self.flops
 
     def share(self, speed: float, dtype: str) -> float | None:
-        """Return the share of the peak that `speed` is; None if no transform explains it, as if the peak was measured on a busy machine."""
+        """Return `speed` as a share of the peak; None if no transform explains it, as where the peak was measured on a busy machine."""
         share = speed / self.of(dtype)
         return share if share <= MOST_SAVED else None
 
@@ -109,7 +108,7 @@ def measure(threads: int, cpu: str = "native") -> Peak | None:
 
 
 def measure_again(threads: int) -> Peak | None:
-    """Measure again, because the limits found are impossible."""
+    """Measure again, after limits that are impossible."""
     arithmetic.cache_clear()
     measure.cache_clear()
     return measure(threads)
@@ -118,7 +117,7 @@ def measure_again(threads: int) -> Peak | None:
 def agree(memory: Callable[[], float], cached: Callable[[], float]) -> tuple[float, float]:
     """Return the bandwidths of memory and of the cache, measured again while the cache's is less, as on a busy machine.
 
-    What memory gives, the cache gives, too: if they never agree, it counts for both.
+    A cache is at least as fast as memory: if the measurements never agree, memory's counts for both.
     """
     most, most_cached = memory(), cached()
     for _ in range(TRIES):
@@ -148,7 +147,7 @@ def load_library(cpu: str) -> ctypes.CDLL | None:
 
 def run_steps(function: Callable[..., float], threads: int, steps: int) -> float:
     """Return the result of one of the library's functions with `threads` threads in so many steps of multiply-adds."""
-    # The factor, the addend, and where the sums start, 20 at most.
+    # Factor, addend, and the starts of the sums, 20 at most.
     numbers = np.array([1.0, 1e-30, *range(20)], dtype=np.float32)
     sink = ctypes.byref(ctypes.c_float())
     return function(threads, ctypes.c_int64(steps), ctypes.c_void_p(numbers.ctypes.data), sink)

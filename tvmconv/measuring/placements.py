@@ -2,7 +2,7 @@
 
 Two arrays whose addresses are equal modulo a page (4096 bytes) are taken for each other by the check of loads
 against earlier stores; a vector of 64 bytes that does not start at a multiple of 64 reads two cache lines; and large
-arrays on pages of 2 MiB miss fewer translations. Callers' arrays lie anywhere, so schedules are compared in several
+arrays on pages of 2 MiB miss fewer translations. Callers' arrays may be anywhere, so schedules are compared in several
 placements.
 """
 
@@ -30,7 +30,7 @@ class Placement:
     offsets
         Bytes past the beginning of a page, of each array in turn; multiples of 16, which malloc keeps.
     huge
-        Whether the system is asked for pages of 2 MiB, or for none.
+        Whether the system is asked for pages of 2 MiB, or to use none.
     """
 
     offsets: tuple[int, ...]

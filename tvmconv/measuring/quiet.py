@@ -2,7 +2,7 @@
 
 A kernel's threads wait for each other without sleeping. When another process takes the core of one of
 them, all wait for the scheduler: a call of 0.1 ms takes 8 to 24 ms, and with a single busy neighbour so do
-nearly all calls for as long as it is busy. Such calls show in the count of involuntary context switches, so
+nearly all calls for as long as it is busy. Such calls raise the count of involuntary context switches, so
 samples are taken until some were not disturbed, or patience ends.
 """
 
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from math import inf
 from resource import RUSAGE_SELF, getrusage
 
-# A sample is so long that reading clock and counter (about 1 microsecond) does not count.
+# Length of a sample, beside which reading clock and counter (about 1 microsecond) does not count.
 SAMPLE_SECONDS = 2e-4
-# Samples that one timing needs, undisturbed if possible.
+# Samples of one timing, undisturbed if possible.
 SAMPLES = 5
 
 
@@ -32,7 +32,7 @@ def least(call: Callable[[], object], seconds: float, patience: float, cut_off: 
     """Time `call` for `seconds`, longer if others disturb it, but no longer than `patience`.
 
     The first call only warms up. A call that takes longer than `patience` is timed once, and one that takes longer than
-    `cut_off` no longer than to believe it.
+    `cut_off` only until enough samples are undisturbed.
     """
     first = _once(call, 1)
     once = min(first, _once(call, 1))

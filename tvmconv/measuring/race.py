@@ -44,9 +44,9 @@ class Built:
     packed
         Elements and type of the prepacked filter that it is called with; None: it takes the plain one.
     ending
-        Of the name of its kernel, where the library has those of several candidates.
+        End of its kernel's name, where the library has several candidates' kernels.
     pack
-        What packs its filter, which several may share.
+        Function that packs its filter, which several candidates may share.
     """
 
     path: str
@@ -57,7 +57,7 @@ class Built:
     def call(self, arrays: Sequence[npt.NDArray[Any]], cold_bytes: int = 0) -> Callable[[], object]:
         """Return a call with these arrays (data, filter, bias if there is one, output), the filter packed before.
 
-        With `cold_bytes`, calls take copies of the filter in turn, which have so many bytes together: as many as no cache keeps.
+        With `cold_bytes`, calls take copies of the filter in turn, which together have at least so many bytes, more than caches keep.
         """
         arguments = [tvm_ffi.from_dlpack(array) for array in arrays]
         library = tvm_ffi.load_module(self.path)
@@ -84,7 +84,7 @@ class Race:
     problem, libraries
         The problem and the libraries. The first is timed twice: how far the two differ is the noise.
     cold_bytes
-        As for `Built.call`; 0: filters are hot, each call reads the one that the call before has read.
+        As for `Built.call`; 0: filters are hot, all calls read the same.
     """
 
     problem: Problem
@@ -104,9 +104,9 @@ class Times:
     seconds
         For each library, the least that a call took in each placement.
     again
-        The same of the first library, timed once more in turn with all.
+        Times of the first library, timed once more in turn with all.
     quiet
-        Whether all libraries had an undisturbed turn in each placement. Where not, those that wait for no other
+        For each placement, whether all libraries had an undisturbed turn. Where not, kernels that wait for no other
         thread seem hundreds of times faster.
     """
 
@@ -124,7 +124,7 @@ class Times:
 
 
 def race(task: Race, cores: Cores) -> Times:
-    """Time the libraries while threads have the places that `cores` demands."""
+    """Time the libraries while threads are placed as `cores` demands."""
     inputs, output, _ = arrays_of(task.problem)
     given = [*inputs, output]
     libraries = (*task.libraries, task.libraries[0])

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# A sample is so long that reading the clock (about 50 ns) does not count.
+# Length of a sample, beside which reading the clock (about 50 ns) does not count.
 SAMPLE_SECONDS = 2e-4
 LEAST_SAMPLES = 5
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds a call took: the median and the least of some samples."""
+    """Seconds of a call: the median and the least of some samples."""
 
     median: float
     least: float

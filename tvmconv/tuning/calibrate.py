@@ -1,6 +1,6 @@
-"""A CPU's row of the cost model, from kernels that are built for it and timed on one core.
+"""Fit a CPU's row of the cost model to kernels that are built for it and timed on one core.
 
-Each of `PROBLEMS` has algorithms in which one event is most of the time, so that together they tell all coefficients.
+Each of `PROBLEMS` has algorithms in which one event is most of the time, so that together they determine all coefficients.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ PROBLEMS = (
     # Taps of wide padding, by themselves.
     "conv2d-n1-i256x21x21-o128x21x21-k3x3-s1x1-d6x6-p6x6_6x6-g1-NXC-XIO-f32",
     "conv2d-n1-i64x33x33-o64x33x33-k3x3-s1x1-d12x12-p12x12_12x12-g1-NXC-XIO-f32",
-    # The same in bf16, whose pairs are copied and multiplied by dot products where there are any.
+    # Dense ones in bf16, whose pairs are copied, and multiplied by dot products where the CPU has these.
     "conv2d-n1-i128x28x28-o128x28x28-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16",
     "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NCX-OIX-bf16",
 )
-# Filters from memory: of many groups, of a few rows of tiles, that L2 keeps, that only L3 keeps.
+# Problems for cold filters: of many groups, of a few rows of tiles, filters that L2 keeps, that only L3 keeps.
 COLD_PROBLEMS = (
     "conv2d-n1-i512x14x14-o512x14x14-k3x3-s1x1-d1x1-p1x1_1x1-g32-NXC-XIO-f32",
     "conv2d-n1-i64x56x56-o64x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32",
@@ -78,14 +78,14 @@ def calibrate(
     cold: Evaluator,
     progress: Callable[[int, int, str], None] = lambda *_: None,
 ) -> Costs:
-    """Return the row of the machine's CPU, by default schedules that `evaluator` times; it should use one thread.
+    """Return the row of the machine's CPU, fitted to default schedules that `evaluator` times, with one thread.
 
-    `cold` does the same with filters from memory.
+    `cold` times them with filters from memory.
 
     Raises
     ------
     TvmconvError
-        If hardly any kernel can be timed: coefficients would be those of the nearest row.
+        If hardly any kernel can be timed: most coefficients would be the nearest CPU's.
     """
     samples: list[Sample] = []
     for number, signature in enumerate(PROBLEMS):

@@ -44,13 +44,13 @@ class Workload:
     Attributes
     ----------
     problem, target, algorithm
-        What it computes, for which target, and how.
+        What it computes, for which target, by which algorithm.
     module
         The definition, with attributes that name these.
     sketches
         The sketches of the module, the default first.
     numbers
-        The number of each sketch, by the text of its instructions.
+        Number of each sketch by the text of its instructions.
     """
 
     problem: Problem
@@ -75,7 +75,7 @@ class Workload:
         if number is None:
             raise ReplayError(f"a trace is of no sketch of {self.algorithm} for {format_signature(self.problem)}")
         sketch = self.sketches[number]
-        # A sample that is not used is simplified away: those that have one option, and tell sketches apart.
+        # Unused samples are simplified away: those with one option, which tell sketches apart.
         used = [inst for inst in sketch.trace.simplified(True).insts if inst in sketch.trace.decisions]
         decided = [simple.decisions[inst] for inst in simple.insts if inst in simple.decisions]
         places = {**sketch.trace.decisions, **dict(zip(used, decided, strict=True))}
@@ -96,7 +96,7 @@ def workload_of(problem: Problem, target: Target, algorithm: str) -> Workload:
     }
     for name, value in facts.items():
         function = function.with_attr(name, value)
-    # Kept: a schedule changes the function of a module that nobody else holds.
+    # Keep a reference: a schedule changes a module in place that nobody else holds.
     module = tvm.IRModule({"main": function})
     ours = []
     for sketch in sketches:
@@ -114,7 +114,7 @@ def workload_in(module: tvm.IRModule) -> Workload:
     Raises
     ------
     ReplayError
-        If it is none, or of another version of its algorithm.
+        If the module is no workload, or one of another version of its algorithm.
     TvmconvError
         If its signature, its target or its algorithm is unknown.
     """
@@ -151,18 +151,18 @@ class Sketches(PySpaceGenerator):  # type: ignore[misc]
         return list(workload_in(mod).sketches)
 
     def clone(self) -> Any:
-        """Return another one."""
+        """Return another generator."""
         return Sketches()
 
 
 def tune_context(module: tvm.IRModule, seed: int = 0, **named: Any) -> TuneContext:
-    """Return a TuneContext of one thread, as the spaces of this project need it: they name no tensor intrinsic."""
+    """Return a TuneContext of one thread, without TVM's tensor intrinsics, of which this project's spaces use none."""
     with _without_intrinsics():
         return TuneContext(module, num_threads=1, rand_state=random_state(seed), **named)
 
 
 def random_state(seed: int) -> int:
-    """Return a seed, at least 0, as TVM takes it: from 1, in 31 bits."""
+    """Return a seed of at least 0 as one in TVM's range: from 1 on, in 31 bits."""
     return seed % NO_LIMIT + 1
 
 

@@ -25,28 +25,28 @@ from .search import Candidate
 
 WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
 MACHINE = "a MetaSchedule database"
-# Seconds beyond which a time is MetaSchedule's word for a failed candidate.
+# Seconds from which a time is MetaSchedule's mark of a failed candidate.
 LONGEST = 1e9
 
 
 def import_database(path: str | os.PathLike[str], records: Records | None = None) -> list[Record]:
     """Take the fastest schedules of a MetaSchedule database into the records.
 
-    Nobody checked or compared them here: `tvmconv build` checks their kernels as any, and `tvmconv tune` begins its
+    They are neither checked nor compared here: `tvmconv build` checks their kernels like any others, and `tvmconv tune` begins its
     search with them. A problem that has a record of the user's own keeps it, with a warning.
 
     Parameters
     ----------
     path
         The folder that was ``work_dir`` of ``tvm.s_tir.meta_schedule.tune_tasks`` for tasks of
-        :func:`tvmconv.metaschedule.tasks`. What else it holds is left out with a warning.
+        :func:`tvmconv.metaschedule.tasks`. Records of other tasks are left out with a warning.
     records
-        Where to; absent: the user's folder.
+        Records to write to; absent: the user's folder.
 
     Returns
     -------
     list of Record
-        What was written: of each problem and target the fastest, with rank 0, and the best of other algorithms.
+        Records written: of each problem and target the fastest, with rank 0, and the best of other algorithms.
 
     Raises
     ------
@@ -84,17 +84,17 @@ def export_database(path: str | os.PathLike[str], target: str | Target = "host",
     Parameters
     ----------
     path
-        A folder, made where it is missing: a ``work_dir`` for ``tvm.s_tir.meta_schedule.tune_tasks``, which then goes on
-        from them. A database that is there is added to.
+        Folder, created if missing: a ``work_dir`` for ``tvm.s_tir.meta_schedule.tune_tasks``, which then continues
+        from them. An existing database is extended.
     target
-        Whose records.
+        Target of the records.
     records
-        Where from; absent: the user's folder and those that ship.
+        Records to read; absent: the user's and those that ship.
 
     Returns
     -------
     int
-        How many were written. Those whose schedule there is no more are left out with a warning.
+        Number of records written. Those whose schedules no longer exist are left out with a warning.
     """
     folder, records = as_path("path", path), Records() if records is None else records
     target = Target.parse(target) if isinstance(target, str) else target

@@ -1,8 +1,8 @@
 """The tuning loop, run by MetaSchedule: its task scheduler picks the problem of the next turn, and calls our builder and runner.
 
 Each problem is one task, however many algorithms it has: the gradient scheduler minimizes the sum of the times of all tasks, and
-only the fastest algorithm of a problem counts. The modules that MetaSchedule handles are placeholders that name a candidate in an
-attribute. The builder processes make the schedule itself, so a schedule that crashes TVM ends only a builder.
+only the fastest algorithm of a problem counts. The modules that MetaSchedule handles are placeholders, whose
+attribute names a candidate. Builder processes apply the schedule itself, so a schedule that crashes TVM ends a builder alone.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def drive(problems: Sequence[Turns], weights: Sequence[int], session: Session, s
 class _Bench:
     """Builder and runner of all problems' candidates, and their errors.
 
-    TVM turns Python errors into a RuntimeError without their class, and Ctrl-C loses its message: both are kept here.
+    TVM turns Python errors into RuntimeErrors without their class, and Ctrl-C into one without a message: the originals are kept here.
     """
 
     def __init__(self, session: Session, problems: dict[str, Turns]) -> None:
@@ -76,7 +76,7 @@ class _Bench:
         self._keeps = threading.Lock()
 
     def build(self, names: Sequence[str]) -> list[BuilderResult]:
-        """Build the candidates of one problem's turn. A candidate that does not compile is a trial at once."""
+        """Build the candidates of one problem's turn; one that does not compile is judged at once."""
         signature, *_ = json.loads(names[0])
         turns = self.problems[signature]
         candidates = [_candidate(name) for name in names]
@@ -91,7 +91,7 @@ class _Bench:
         return results
 
     def run(self, names: Sequence[str]) -> list[RunnerFuture]:
-        """Measure built candidates one by one, or on servers, while MetaSchedule goes on to the next turn."""
+        """Measure built candidates one by one, or by servers while MetaSchedule goes on to the next turn."""
         built = [self._built.pop(name) for name in names]
         futures = self.session.evaluator.start(self._judge, built)
 
@@ -115,7 +115,7 @@ class _Bench:
         return RunnerResult([trial.seconds], None)
 
     def _keep(self) -> None:
-        """Save the trials measured so far, also by other threads: writing may take longer than measuring."""
+        """Save the trials measured so far, those of other threads too: writing may take longer than measuring."""
         found: dict[Turns, list[Trial]] = {}
         while self._measured:
             turns, trial = self._measured.popleft()
@@ -136,7 +136,7 @@ class _Bench:
 
     @contextmanager
     def raising(self) -> Iterator[None]:
-        """Raise the kept error in place of TVM's; Ctrl-C also if it arrives in between."""
+        """Raise the kept error in place of TVM's, also a Ctrl-C that arrives within TVM."""
 
         def interrupt(*_: object) -> None:
             self._error = self._error or KeyboardInterrupt()
@@ -163,7 +163,7 @@ class _Bench:
 
 @derived_object
 class _NoSpace(PySpaceGenerator):  # type: ignore[misc]
-    """The spaces of a problem are described by the first turn, in another process."""
+    """No spaces: the first turn of a problem has them described in another process."""
 
     sch_rules: tuple[()] = ()
     postprocs: tuple[()] = ()
@@ -179,7 +179,7 @@ class _NoSpace(PySpaceGenerator):  # type: ignore[misc]
 
 @derived_object
 class _Strategy(PySearchStrategy):  # type: ignore[misc]
-    """Proposes the candidates of a problem's turn. Measurements are recorded when they are made, not when MetaSchedule reports them."""
+    """Proposes the candidates of a problem's turn; measurements are recorded when they are done, not when MetaSchedule reports them."""
 
     def __init__(self, bench: _Bench, turns: Turns) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ class _Strategy(PySearchStrategy):  # type: ignore[misc]
         """Do nothing: the measurements are recorded already."""
 
     def post_tuning(self) -> None:
-        """Race and record, as there is no other turn."""
+        """Race and record: no other turn follows."""
         with self._bench.keeping():
             self._turns.finish()
 
@@ -214,7 +214,7 @@ class _Builder(PyBuilder):  # type: ignore[misc]
         self._bench = bench
 
     def build(self, build_inputs: Sequence[Any]) -> list[BuilderResult]:
-        """Build the candidates that are named."""
+        """Build the named candidates."""
         with self._bench.keeping():
             return self._bench.build([str(each.mod["main"].attrs[NAME]) for each in build_inputs])
 
@@ -226,13 +226,13 @@ class _Runner(PyRunner):  # type: ignore[misc]
         self._bench = bench
 
     def run(self, runner_inputs: Sequence[Any]) -> list[RunnerFuture]:
-        """Measure them, here or on servers."""
+        """Measure built candidates, here or by servers."""
         with self._bench.keeping():
             return self._bench.run([str(each.artifact_path) for each in runner_inputs])
 
 
 def _empty_function(name: str) -> tvm.IRModule:
-    """Return a function that has nothing but a name."""
+    """Return a module whose function does nothing and has the candidate's name."""
     function = tirx.PrimFunc([], tirx.Evaluate(tirx.IntImm("int32", 0)))
     return tvm.IRModule({"main": function.with_attr("global_symbol", "main").with_attr(NAME, name)})
 

@@ -1,7 +1,7 @@
 """Candidates built and measured, in processes of their own: building in several at once, measuring in one.
 
 The two never overlap, because the kernels under measurement use all cores, unless they are measured elsewhere
-(`tvmconv.fleet`), many at once. A candidate that fails to compile, crashes, hangs or computes something else becomes a Trial that says so.
+(`tvmconv.fleet`), many at once. A candidate that fails to compile, crashes, hangs or computes something else becomes a Trial with that status.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from .search import Candidate, Space
 from .tasks import Compile, CompiledPart, Describe
 from .trials import Trial
 
-# Candidates in one library: those of a turn, for which the linker starts once. With many servers a turn is longer, and
-# each server is sent whole libraries.
+# Candidates in one library: those of a turn, so that the linker starts once. With many servers a turn is longer, and
+# each server receives whole libraries.
 TOGETHER = 16
 # A kernel compiles in a tenth of a second; the first in a process waits for TVM to be imported.
 BUILD_SECONDS = 60.0
-# Seconds to measure a kernel, some patience with moved threads included, and the least speed (operations a second) of the
+# Seconds to measure a kernel, some patience with moved threads included; and the least speed, operations a second, of the
 # reference that checks it.
 MEASURE_SECONDS = 40.0
 REFERENCE_FLOPS = 2e8
@@ -46,7 +46,7 @@ REFERENCE_FLOPS = 2e8
 CUT_OFF = 1.5
 # Characters of an error that a trial keeps, from its end: TVM names the cause there.
 _DETAIL = 300
-# Threads at most that wait for servers: more candidates than of some turns are never under way.
+# Most threads that wait for servers: never more candidates than those of some turns are under way.
 WAITING = 1024
 
 R = TypeVar("R")
@@ -54,7 +54,7 @@ Result = Built | ReplayError | WorkerDiedError | TimeoutExceededError
 
 
 class Evaluator:
-    """Builds and measures candidates. A context: it ends its processes.
+    """Builds and measures candidates. A context, whose end ends its processes.
 
     Parameters
     ----------
@@ -63,17 +63,17 @@ class Evaluator:
     threads
         Number of threads that measured kernels use.
     work, measure
-        What the processes run (functions that can be imported by name, or such names).
+        Functions that the processes run; importable by name, or their names.
     servers
-        What measures instead of a process of this machine; this context closes it.
+        Machines that measure instead of a process of this one; this context closes them.
     cold_bytes
-        How many bytes of filters calls go through, so that none is in a cache (`tvmconv.measuring.race`); 0: filters are hot.
+        Bytes of the copies of filters that calls take in turn, so that none is in a cache (`tvmconv.measuring.race`); 0: filters are hot.
 
     Attributes
     ----------
     spent
-        Seconds spent until now: ``"describing"`` spaces (and waiting for TVM to be imported), ``"building"`` (all
-        processes at once), ``"measuring"``, the reference included (waiting for a server, too), and ``"racing"``, building the finalists included.
+        Seconds spent until now: ``"describing"`` spaces (and waiting for TVM to be imported), ``"building"`` (by all
+        processes at once), ``"measuring"``, with the reference and waits for servers, and ``"racing"``, with the finalists' builds.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Evaluator:
         self._builders: list[Sandbox[Any, Any]] = [Sandbox(work, threads=1) for _ in range(jobs)]
         self._servers = servers
         self._measurer: Sandbox[Any, Any] | Servers = servers or Sandbox(measure, threads)
-        # A thread waits for each candidate: a free server measures it.
+        # One thread a candidate, which waits until a free server has measured it.
         self._pool = ThreadPoolExecutor(WAITING)
         self._started: list[Future[Any]] = []
         self._lock = Lock()
@@ -203,7 +203,7 @@ class Evaluator:
         Raises
         ------
         OSError
-            If the disk is full, which a trial would blame on its candidate for ever.
+            If the disk is full: a trial would blame its candidate for ever.
         """
         idle: queue.SimpleQueue[Sandbox[Any, Any]] = queue.SimpleQueue()
         for builder in self._builders:

@@ -7,7 +7,7 @@ from statistics import median
 
 from .search import Candidate, Space
 
-# The default schedule wins against one that is faster by less than this.
+# Relative gain below which another schedule does not win over the default one.
 GAIN = 0.01
 # Placements in which another schedule need not be faster.
 EXCEPTIONS = 1
@@ -18,17 +18,17 @@ def ranking(
 ) -> list[Candidate]:
     """Return the candidates to record: the winner, then at most one of every other algorithm.
 
-    The others are for when the winner's algorithm cannot be used: the winner among the exact algorithms, which strict math allows,
-    and the best of each other algorithm that is faster than the default schedule.
+    The others serve where the winner's algorithm cannot be used: the winner among exact algorithms, for strict math, and the best
+    schedule of each other algorithm, if faster than the default one.
 
     Parameters
     ----------
     seconds
-        Of each finalist in each placement, the first one's first.
+        Seconds of each finalist in each placement, the first finalist first.
     spaces
-        The problem's, the one used with zero trials first.
+        Spaces of the problem, the one used with zero trials first.
     again
-        The first finalist's, timed once more: the difference is the noise.
+        Seconds of the first finalist, timed once more: the difference is the noise.
     """
     noise = noise_of(next(iter(seconds.values())), again)
     default = spaces[0].defaults[0]
@@ -47,7 +47,7 @@ def ranking(
 
 
 def winner(seconds: Mapping[Candidate, Sequence[float]], default: Candidate, noise: float) -> Candidate:
-    """Return the fastest that clearly beats the default; the default if none does; the fastest if that does not work."""
+    """Return the fastest candidate that clearly beats the default; the default if none does; the fastest if the default does not work."""
     ranked = sorted(seconds, key=lambda candidate: median(seconds[candidate]))
     if default not in seconds:
         return ranked[0]

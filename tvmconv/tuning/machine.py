@@ -23,11 +23,11 @@ class TuningMachine:
     Attributes
     ----------
     label
-        What the measurements are marked with: CPU and threads, or the card and its driver.
+        Mark of the measurements: CPU and threads, or the GPU and its driver.
     threads
-        Number of threads that measured kernels use; for a GPU's, the reference that checks them.
+        Number of threads of measured kernels; for GPUs, of the reference that checks them.
     measure
-        What the process that measures runs.
+        Function that the measuring process runs.
     """
 
     label: str
@@ -36,11 +36,11 @@ class TuningMachine:
 
 
 class Servers(Protocol):
-    """Machines that measure for this one, as `tvmconv.fleet.fleet.Fleet` has them."""
+    """Machines that measure for this one, as in `tvmconv.fleet.fleet.Fleet`."""
 
     @property
     def target(self) -> Target:
-        """Target that they measure."""
+        """Target of the kernels that they measure."""
 
     @property
     def machine(self) -> str:
@@ -78,7 +78,7 @@ def _cpu() -> TuningMachine:
     from ..measuring.measure import measure
 
     threads = kernel_threads()
-    # Code for an older CPU is tuned on one that has more than it uses: which one, the records say.
+    # Code for an older CPU may be tuned on a newer one: the records say on which.
     return TuningMachine(f"{model_name()}, {Target.parse('host').name} ({threads} threads)", threads, measure)
 
 
@@ -90,7 +90,7 @@ def check_tunable(target: Target) -> Target:
     """Return `target`; UnsupportedMachineError if this machine cannot run its code."""
     code, backend = BundleTarget(target.kind, target.features), BACKENDS[target.kind]
     devices = backend.devices()
-    # Candidates are measured on the first.
+    # Candidates are measured on the first device.
     why = obstacle_on(code, devices[0]) if devices else backend.obstacle(code)
     if why:
         raise UnsupportedMachineError(

@@ -1,4 +1,4 @@
-"""The mutator of choices: MetaSchedule has mutators of tile sizes, and none of categorical samples."""
+"""The mutator of choices: MetaSchedule has mutators of tile sizes, but none of categorical samples."""
 
 from __future__ import annotations
 

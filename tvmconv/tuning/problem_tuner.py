@@ -27,9 +27,9 @@ from .trials import Trial, TrialLog
 
 # The fastest that race, besides every algorithm's best: to build and time one takes half a second.
 FINALISTS = 4
-# Schedules recorded before, of other CPUs and of other problems, that the search begins with: a quarter of a turn.
+# Recorded schedules, of other CPUs and of other problems, that the search begins with: a quarter of a turn.
 STARTS = 4
-# Mark of trials with cold filters, behind the machine: their times do not compare with others.
+# Suffix of the machine in trials with cold filters, whose times do not compare with others.
 COLD = ", cold filters"
 
 
@@ -44,7 +44,7 @@ class TuneResult:
     trials
         Candidates measured, earlier runs included.
     failures
-        Those of them that did not compile, crashed, hung or computed something else.
+        Trials that did not compile, crashed, hung or computed something else.
     """
 
     problem: Problem
@@ -70,7 +70,7 @@ class Proposes(Protocol):
         """Take in a measurement; ``math.inf`` for a candidate that failed."""
 
 
-# Function of a problem, its spaces, the seconds of candidates measured before, and candidates to begin with.
+# Function from a problem, its spaces, the seconds of candidates measured before, and candidates to begin with, to a search.
 MakeSearch = Callable[[Problem, Sequence[Space], Mapping[Candidate, float], Sequence[Candidate]], Proposes]
 
 
@@ -81,17 +81,17 @@ class Session:
     Attributes
     ----------
     evaluator
-        Builds and measures.
+        What builds and measures candidates.
     target, records, seed, math
         As for `tvmconv.tuning.tuner.tune`.
     machine
-        What the measurements are marked with: CPU and threads.
+        Mark of the measurements: CPU and threads.
     cold
         Whether filters were cold (`tvmconv.tuning.tuner.tune`).
     tools
-        Versions of what compiles.
+        Versions of the compilers.
     search
-        Makes the search of a problem, where it is another than `Search` (`benchmarks.strategies`).
+        What makes the search of a problem; None: `Search`. Others are `benchmarks.strategies`'.
     """
 
     evaluator: Evaluator
@@ -108,14 +108,14 @@ class Session:
 
 
 class ProblemTuner:
-    """The tuning of one problem; it starts with the trials of earlier runs.
+    """Tuner of one problem, which starts with the trials of earlier runs.
 
     Attributes
     ----------
     trials
         Every candidate measured until now.
     spaces
-        Of the algorithms, the one used with zero trials first.
+        Spaces of the algorithms, the one used with zero trials first.
     """
 
     def __init__(self, session: Session, problem: Problem) -> None:
@@ -166,7 +166,7 @@ class ProblemTuner:
         return TuneResult(self.problem, record, len(self.trials), failures)
 
     def to_prebuild(self, count: int) -> list[Candidate]:
-        """Return the candidates to build beforehand where measuring cannot build: the next race's, and `count` more."""
+        """Return the candidates to build beforehand, where machines that measure cannot build: the next race's, and `count` more."""
         return list(dict.fromkeys([*self._finalists(), *self.propose(count)]))
 
     @cached_property
@@ -198,12 +198,12 @@ class ProblemTuner:
         return records[0]
 
     def _is_recent(self, record: Record) -> bool:
-        """Return whether another race is needless: the record won over these trials, undisturbed."""
+        """Return whether no other race is needed: the record won undisturbed over the same trials."""
         same = (record.rank, record.trials, record.machine) == (0, len(self.trials), self._session.machine)
         return same and record.cold == self._session.cold and record.placements >= LEAST_QUIET
 
     def _placed(self, finalists: list[Candidate], race: Times) -> list[Record]:
-        """Return the records that a race gives, the winner's first."""
+        """Return the records of a race, the winner's first."""
         raced, times, disturbed = finalists, race.undisturbed(), race.quiet.count(False)
         if len(times.quiet) < LEAST_QUIET:
             self._warn(
@@ -222,7 +222,7 @@ class ProblemTuner:
 
     @property
     def _defaults(self) -> list[Candidate]:
-        """The schedule for zero trials, and that with strict math."""
+        """Schedules for zero trials, with the session's math and with strict math."""
         strict = [space.defaults[0] for space in self.spaces if space.numerical_class == "exact"]
         return [self.default, *strict[:1]]
 

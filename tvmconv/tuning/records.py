@@ -64,23 +64,23 @@ class Record:
     sketch, decisions
         The schedule (see `tvmconv.tuning.search.Candidate`).
     seconds
-        A call of it, the median over several placements of the arrays (`tvmconv.measuring.race`).
+        Seconds of a call, the median over several placements of the arrays (`tvmconv.measuring.race`).
     default_seconds
-        A call of the schedule for zero trials, measured in turns with it; None if that one failed.
+        Seconds of a call of the schedule for zero trials, measured in turns with this one; None if it failed.
     trials
-        Candidates of the problem measured until then, of all algorithms.
+        Number of the problem's candidates measured until then, of all algorithms.
     seed
-        Of the search.
+        Seed of the search.
     machine
-        The CPU, its LLVM name and the threads that it was measured with; `target` may be a lesser CPU.
+        CPU, its LLVM name, and the threads of the measurement; `target` may be a lesser CPU.
     date
-        Of the measurement, like ``2026-01-31``.
+        Date of the measurement, like ``2026-01-31``.
     tools
-        Versions of what compiled it.
+        Versions of the compilers.
     placements
-        In how many placements of the arrays it was compared undisturbed (`tvmconv.measuring.race`).
+        Number of placements of the arrays in which it was compared undisturbed (`tvmconv.measuring.race`).
     rank
-        0: it won. Above: the best of another algorithm, for when the winner's cannot be used.
+        0: it won. Above: the best of another algorithm, for where the winner's cannot be used.
     cold
         Whether each call's filter came from memory, as within a network whose filters no cache keeps; else from a cache.
     """
@@ -116,12 +116,12 @@ class Record:
 class Records:
     """The records of the user's folder and of the shipped one.
 
-    A target's files are read once, at the first question about it.
+    A target's files are read once, when its records are first asked for.
 
     Parameters
     ----------
     folder
-        The user's; absent: :func:`user_folder`.
+        The user's folder; absent: :func:`user_folder`.
     shipped
         Whether the shipped ones count.
     """
@@ -129,7 +129,7 @@ class Records:
     def __init__(self, folder: str | os.PathLike[str] | None = None, shipped: bool = True) -> None:
         self._given = None if folder is None else as_path("records", folder)
         self._shipped = shipped
-        self._tables: dict[tuple[Path, str], dict[str, list[Record]]] = {}
+        self._tables: dict[Path, dict[str, list[Record]]] = {}
 
     @cached_property
     def folder(self) -> Path:
@@ -142,8 +142,8 @@ class Records:
         """Return the best usable record of `problem` on `target`; the user's before the shipped.
 
         Records of another version of an algorithm's definition are not usable, nor those of algorithms that `math`
-        excludes (see `tvmconv.algorithms.table.applicable`). Where the best is of none `among` the algorithms named, the best of the
-        first of these is returned: what won over none of the others says nothing of them. Malformed lines are left out with
+        excludes (see `tvmconv.algorithms.table.applicable`). If the best is of no algorithm `among` those named, the best of the
+        first of these is returned: a schedule that was not compared with the others says nothing about them. Malformed lines are left out with
         a warning that names file and line.
         """
         return self._best(format_signature(problem), target.tuned_as, math, among)
@@ -169,7 +169,7 @@ class Records:
     def elsewhere(self, problem: Problem, target: Target, math: str = "default") -> list[Record]:
         """Return the result of :meth:`best` for the same problem on each other target of its kind, in the order of their names."""
         folders = (path for folder in self._folders() for path in _files(folder, f"*/{FILE}"))
-        # A GPU's folder has not quite its name; and no algorithm is for several kinds.
+        # By the names of folders, in which a GPU's colon and commas are dashes; no algorithm is for several kinds.
         others = {path.parent.name for path in folders if kind_of(path.parent.name) == target.kind} - {
             folder_of(target.tuned_as)
         }
@@ -199,19 +199,20 @@ class Records:
                 kept = {record.key: record for record in (*old, *new)}
                 kept = {key: record for key, record in kept.items() if key not in beaten}
                 jsonlines.write(path, (asdict(kept[key]) for key in sorted(kept)), malformed)
-            self._tables.pop((self.folder, target), None)
+            self._tables.pop(path.parent, None)
 
     def _folders(self) -> list[Path]:
         shipped = [shipped_folder()] if self._shipped else []
         try:
             return [self.folder, *shipped]
-        except TvmconvError:  # a user without a home has none
+        except TvmconvError:  # the user has no home, thus no folder
             return shipped
 
     def _table(self, folder: Path, target: str) -> dict[str, list[Record]]:
-        if (folder, target) not in self._tables:
+        place = folder / folder_of(target)
+        if place not in self._tables:
             table: dict[str, list[Record]] = {}
-            for path in _files(folder / folder_of(target), "*.jsonl"):
+            for path in _files(place, "*.jsonl"):
                 try:
                     records = jsonlines.read(path, _parser(target))[0]
                 except OSError as error:
@@ -219,8 +220,8 @@ class Records:
                     continue
                 for record in records:
                     table.setdefault(record.signature, []).append(record)
-            self._tables[folder, target] = table
-        return self._tables[folder, target]
+            self._tables[place] = table
+        return self._tables[place]
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
@@ -241,7 +242,7 @@ def shipped_folder() -> Path:
 
 
 def _version(name: str, math: str) -> int | None:
-    """Return the version of the algorithm's definition today; None if it is gone, or excluded by `math`."""
+    """Return the present version of the algorithm's definition; None if there is no such algorithm, or `math` excludes it."""
     try:
         algorithm = algorithms.get(name)
     except TvmconvError:
@@ -254,26 +255,26 @@ def _parser(target: str) -> Callable[[Any], Record]:
 
 
 def parse_record(value: Any, target: str) -> Record:
-    """Return the record of `target` that a line's JSON value is, or raise ValueError."""
+    """Return the record in a line's JSON value, or raise ValueError; `target` is the target's name, or its folder's."""
     known = _LINE(value)
-    if known["target"] != target:
+    if folder_of(known["target"]) != folder_of(target):
         raise ValueError(f"its target is {known['target']!r}, but it lies in the folder of {target!r}")
     parse_signature(known["signature"])  # a SignatureError is a ValueError
     return Record(**known)
 
 
 def records_of(given: Records | str | os.PathLike[str] | None, written: bool = False) -> Records:
-    """Return records, or those of a folder and those that ship; of None the user's folder.
+    """Return records as given, or those of a folder, None being the user's, and those that ship.
 
     Parameters
     ----------
     written
-        Whether the folder may be missing, since it is written to.
+        Whether they are written to: then the folder may be missing, and must be writable.
 
     Raises
     ------
     InputError
-        If it is something else, or there is no such folder, or what is written to is read-only.
+        If `given` is something else, or there is no such folder, or a folder to write to is read-only.
     """
     if isinstance(given, Records):
         return given

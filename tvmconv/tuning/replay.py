@@ -20,12 +20,12 @@ from ..problem import Problem
 from ..targets.target import Target
 from .search import Candidate, Decisions, Sketch, Space
 
-# Errors of TVM when a schedule cannot be applied or compiled (its own are RuntimeErrors).
+# Errors that TVM raises when a schedule cannot be applied or compiled (its own class is a RuntimeError).
 TVM_ERRORS = (RuntimeError, ValueError, TypeError, LookupError)
 
 
 def spaces_of(problem: Problem, target: Target, math: str = "default", only: str | None = None) -> list[Space]:
-    """Return the spaces of every algorithm that is worth trying with `math`, or `only` of that, the one used with zero trials first."""
+    """Return the spaces of every algorithm worth trying with `math`, the one used with zero trials first; or of `only` one."""
     return [
         Space(
             algorithm.name,
@@ -55,7 +55,7 @@ def choice_of(problem: Problem, target: Target, candidate: Candidate) -> Choice:
         if decision not in allowed:
             raise ReplayError(f"choice {number} of {algorithm.name} is {decision}; it can be {allowed}")
         positions.append(allowed.index(decision))
-    # A packed filter may have other options, among which the same positions are another schedule, or none.
+    # The definition for prepacked filters may have other options, where the same positions are another schedule, or none.
     is_default = candidate.decisions == sketches[candidate.sketch].default
     return Choice(candidate.algorithm, candidate.sketch, None if is_default else tuple(positions))
 

@@ -1,7 +1,7 @@
 """The search: which candidates to measure next, given how fast the measured ones are.
 
-Pure Python over the choices that MetaSchedule traces sample, which MetaSchedule runs as a search strategy
-(`tvmconv.tuning.drive`). Its own strategies replay every schedule that they think about, which takes as long as building
+Pure Python over the choices that MetaSchedule's traces sample, run by MetaSchedule as a search strategy
+(`tvmconv.tuning.drive`). MetaSchedule's own strategies replay every schedule that they consider, which takes as long as building
 one here: `python -m benchmarks.strategies` compares them.
 """
 
@@ -19,11 +19,11 @@ Decisions = tuple[int, ...]
 # many parents, so that children of one sketch have several to mix.
 WARM_UP = 16
 PARENTS = 8
-# The share of candidates that is still drawn at random later, so that no corner is never looked at.
+# Share of candidates that is still drawn at random later, so that every part of the space is explored.
 RANDOM_SHARE = 0.2
 # A sketch with more schedules than this is not listed to find the last ones that were never drawn.
 LISTED = 2**16
-# Draws until the rest is listed: where a tenth of the schedules is left, so many miss it once in 200 times.
+# Draws before the rest is listed: where a tenth of the schedules is left, so many draws miss it once in 200 times.
 _DRAWS = 50
 
 
@@ -41,7 +41,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Sketch:
-    """Decisions that a sketch leaves open: for each sampling instruction, in order, the values it allows, and that for zero trials."""
+    """Decisions that a sketch leaves open: for each sampling instruction, in order, its allowed values, and the one for zero trials."""
 
     options: tuple[Decisions, ...]
     default: Decisions
@@ -92,9 +92,9 @@ class Search:
     Parameters
     ----------
     spaces
-        Of every applicable algorithm, the one that is used with zero trials first.
+        Spaces of every applicable algorithm, the one used with zero trials first.
     seed
-        Of the random choices.
+        Seed of the random choices.
     measured
         Seconds of candidates measured before; ``math.inf`` for those that failed. They are not proposed again.
     starts
@@ -112,7 +112,7 @@ class Search:
             (space.algorithm, number): sketch for space in spaces for number, sketch in enumerate(space.sketches)
         }
         self._first = first_of(spaces, starts)
-        # Not of the seed alone: a search that continues must not draw again what was drawn before it.
+        # Seeded by the trials too: a search that continues must not repeat the draws of the one before.
         self._random = random.Random(f"{seed} {len(measured)}")
         self._seconds = dict(measured)
         self._proposed = set(self._seconds)
@@ -153,7 +153,7 @@ class Search:
         return sorted(working, key=self._seconds.__getitem__)[:PARENTS]
 
     def _any(self) -> Candidate:
-        """Draw a schedule, every sketch as likely."""
+        """Draw a schedule, each sketch with the same probability."""
         (algorithm, number), sketch = self._random.choice(list(self._sketches.items()))
         return Candidate(algorithm, number, tuple(self._random.choice(options) for options in sketch.options))
 

@@ -1,4 +1,4 @@
-"""Jobs for the processes that build candidates. Light to import: `tvmconv.tuning.replay` does them."""
+"""Jobs for the processes that build candidates. Light to import: `tvmconv.tuning.trial_library` runs them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Compile:
     Attributes
     ----------
     problem, target, candidate
-        What, and for which target.
+        What is compiled, for which target.
     folder, number
-        The folder, and the part of names that distinguishes its files and functions from other candidates'.
+        The folder, and a number in names of files and functions, which distinguishes the candidate's from others'.
     finalist
-        Whether it is a library of its own, with the checks of one that ships. A part has only what measuring calls.
+        Whether it becomes a library of its own, with the checks of one that ships. A part has only what measuring calls.
     """
 
     problem: Problem
@@ -47,7 +47,7 @@ class Compile:
 
     @property
     def library(self) -> str:
-        """Path of the library, if it is one."""
+        """Path of the library, if it becomes one."""
         return f"{self.folder}/{self.number}.so"
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Compile:
 
 @dataclass(frozen=True)
 class CompiledPart:
-    """A candidate as objects, which wait for the linker.
+    """A candidate compiled to objects, to be linked.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class CompiledPart:
     pack
         Path of the object that packs its filter, which other candidates may share; None if it has none.
     built
-        How the kernel is called, in a library whose path is yet to come.
+        Names by which the kernel is called, in a library whose path is not known yet.
     isa
         The instruction set of the objects; None: this machine's.
     """

@@ -13,11 +13,11 @@ from ..targets.target import Target
 from .records import Record
 from .search import Candidate, Space
 
-# Distances that count as a size so many times larger: a factor of 2 is a distance of 1.
+# Distances of other differences, in terms of sizes: a size larger by a factor of 2 is at a distance of 1.
 OTHER_TYPE, OTHER_LAYOUT, OTHER_FILTER_LAYOUT, OTHER_BIAS = 4.0, 2.0, 1.0, 0.25
-# Taps and strides decide which data a tile shares; a factor in one of them changes more than one in the sizes.
+# Weights: taps and strides decide which data a tile shares, so a factor in them changes more than one in a size.
 TAPS, STRIDES = 2.0, 2.0
-# A problem further away than this has nothing to tell a search: each of five sizes is another by a factor of nearly 4.
+# Distance beyond which a search learns nothing: each of five sizes differs by a factor of nearly 4.
 FARTHEST = 9.0
 # Distance beyond which no schedule is taken over. `python -m benchmarks.transfer` on ResNet-50's and MobileNet's
 # shapes (Zen 4, one thread, 24 trials each): up to here 5 schedules, geometric mean of the gain 1.024, the least
@@ -53,14 +53,14 @@ def nearest(problem: Problem, records: Iterable[Record]) -> list[Record]:
 def donor(problem: Problem, target: Target, math: str, records: Iterable[Record]) -> Record | None:
     """Return the record whose schedule `problem` may take over; None if the default schedule is as promising.
 
-    That is the nearest of an algorithm that covers the problem, at most `NEAR`, unless its own default schedule won.
+    It is the nearest one of an algorithm that covers the problem, at most `NEAR` away, unless its own problem's default schedule won.
 
     Parameters
     ----------
     target, math
         As in `tvmconv.algorithms.table.applicable`.
     records
-        Of the same target.
+        Records of the same target.
     """
     near = nearest(problem, records)
     # Most problems have none, and to order algorithms takes estimates of each.
@@ -72,10 +72,10 @@ def donor(problem: Problem, target: Target, math: str, records: Iterable[Record]
 
 
 def adapt(candidate: Candidate, spaces: Sequence[Space]) -> Candidate | None:
-    """Return the schedule in `spaces` that decides most like `candidate`, which is another problem's.
+    """Return the schedule in `spaces` whose decisions are most like those of `candidate`, which is another problem's.
 
-    Of the sketches of its algorithm that leave as many choices, it takes the one whose allowed values are nearest to
-    the candidate's (their ratios count), the candidate's own number if several are. None if there is no such sketch.
+    Of its algorithm's sketches with as many choices, the one is taken whose allowed values are nearest to the candidate's,
+    by their ratios; of several, the one with the candidate's number. None if there is no such sketch.
     """
     fitting: list[tuple[float, bool, Candidate]] = []
     for space in spaces:
@@ -91,7 +91,7 @@ def adapt(candidate: Candidate, spaces: Sequence[Space]) -> Candidate | None:
     return min(fitting, key=lambda each: each[:2])[2] if fitting else None
 
 
-# A build looks at every record for every problem.
+# Cached: a build looks at every record for every problem.
 _problem = lru_cache(maxsize=None)(parse_signature)
 
 
@@ -113,5 +113,5 @@ def _sizes(problem: Problem) -> tuple[int, ...]:
 
 
 def _far(one: int, other: int) -> float:
-    """Return how often the larger number is twice the smaller."""
+    """Return the binary logarithm of the ratio of the larger number to the smaller."""
     return abs(log2((one or 0.5) / (other or 0.5)))

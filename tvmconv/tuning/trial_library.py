@@ -1,7 +1,7 @@
 """Libraries of candidates for measuring: objects with no more than the measured functions, linked together for a turn.
 
-Checks of the arguments and the linker's start would together take longer than some kernels do. The code of the kernels
-themselves is that of the libraries that ship.
+Checks of arguments, and a start of the linker for each candidate, would take longer than some kernels. The kernels' code is that of
+the libraries that ship.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _part(task: Compile) -> CompiledPart:
         functions = functions_of(lowered.module)
         pack, packing = None, ""
         if lowered.layout:
-            # Candidates differ in how they compute, and hardly ever in how their filter lies.
+            # Candidates differ in their computation, and hardly ever in the layout of their filter.
             function = functions.pop(PACK_SYMBOL)
             packing = f"{PACK_SYMBOL}_{sha256(tvm.ir.save_json(function).encode()).hexdigest()}"
             cpu = sha256(target.folder.encode()).hexdigest()[:16]  # its name may be longer than a file's
@@ -64,11 +64,11 @@ def _part(task: Compile) -> CompiledPart:
 
 
 def _compile(functions: dict[str, tirx.PrimFunc], target: Target, path: str) -> None:
-    """Compile functions under these names to an object, which is there whole or not at all."""
+    """Compile functions under these names to an object, written whole or not at all."""
     named = {symbol: function.with_attr("global_symbol", symbol) for symbol, function in functions.items()}
     with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
         executable = generate(tvm.IRModule(named), target)
-    unfinished = f"{path}.{os.getpid()}.o"  # TVM goes by the ending
+    unfinished = f"{path}.{os.getpid()}.o"  # TVM chooses the format by the ending
     write_object(executable, Path(unfinished), isa_of(target.features))
     os.replace(unfinished, path)
 

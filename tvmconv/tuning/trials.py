@@ -40,7 +40,7 @@ class Trial:
         ``"ok"``: right and timed; ``"wrong"``: the answer differs from the reference; ``"failed"``: it does not
         compile; ``"crashed"`` or ``"timeout"``: it ended its process, or had to be ended.
     seconds
-        The least that a call took; None unless ok.
+        Least seconds of a call; None unless ok.
     detail
         What went wrong, empty if ok.
     """
@@ -63,9 +63,9 @@ class TrialLog:
     Parameters
     ----------
     folder
-        Of the user's records.
+        Folder of the user's records.
     machine
-        Trials of other machines in the file are not read: their times do not compare.
+        Mark of the machine. Trials of others in the file are not read: their times do not compare.
     """
 
     def __init__(self, folder: Path, problem: Problem, target: Target, machine: str) -> None:
@@ -86,7 +86,7 @@ class TrialLog:
         ]
 
     def append(self, *trials: Trial) -> None:
-        """Write trials: they are kept, however this process ends."""
+        """Write trials, at once: they are kept however this process ends."""
         jsonlines.append(self._path, *map(self._line, trials))
 
     def _line(self, trial: Trial) -> dict[str, Any]:
@@ -103,9 +103,9 @@ class TrialLog:
 
 
 def read_by_machine(folder: Path, target: str, signature: str) -> dict[str, list[Trial]]:
-    """Return all trials of a problem on the target of this name, by the machine, as they were measured.
+    """Return all trials of a problem on the target of this name, by machine, in the order of measurement.
 
-    Those are there, too, whose candidates no space holds any more. Malformed lines are left out with a warning.
+    Trials whose candidates no space holds any more are included. Malformed lines are left out with a warning.
     """
     trials: dict[str, list[Trial]] = {}
     for machine, trial in jsonlines.read(_path(folder, folder_of(target), signature), _parse)[0]:

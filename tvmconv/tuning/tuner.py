@@ -50,14 +50,14 @@ def tune(
     Parameters
     ----------
     problems
-        What to tune. One that stands there several times, as in a model, counts as often.
+        What to tune. A problem that is listed several times, as in a model, counts as often.
     target
         A CPU that this machine can run, or a GPU like its first. With `servers`: theirs.
     trials
-        Candidates to measure for each problem, those of earlier calls included. Absent: 64, or as many as
+        Candidates to measure for each problem, those of earlier calls included. Absent: 64, or all that
         `seconds` allows.
     seconds
-        For all problems together, the final races included. Turns go first to problems that have no record yet, of those to the ones
+        Time for all problems together, the final races included. Turns go first to problems without a record, among these to those
         with the most operations; the first turn and its race may exceed it. A warning counts the problems that had none.
     seed
         The same seed (and measurements) give the same candidates.
@@ -65,14 +65,14 @@ def tune(
         ``"strict"``: only algorithms whose answer differs from the formula in the order of the sum alone. ``"tf32"``:
         on GPUs also f32 by tensor cores, which round factors to TF32.
     scheduler
-        Of MetaSchedule: who has the next turn. ``"gradient"``: where it is likely to gain most time of all together,
-        problems that stand there several times counted as often; ``"round-robin"``: each in its turn.
+        Order of turns, by MetaSchedule. ``"gradient"``: the next turn goes where it is likely to save most of the total time,
+        in which problems count as often as they are listed; ``"round-robin"``: problems take turns.
     records
-        Where they are written, or the folder; absent: the user's, which :func:`tvmconv.build` reads.
+        Records to write to, or their folder; absent: the user's, which :func:`tvmconv.build` reads.
     progress
         Called after every trial.
     servers
-        Who measures, instead of this machine (`tvmconv.fleet.fleet.Fleet`). They are closed in the end.
+        Machines that measure instead of this one (`tvmconv.fleet.fleet.Fleet`); closed at the end.
     cold
         Whether each call reads its filter from memory, as within a network whose filters no cache keeps; else from a cache. A GPU's
         always do.
@@ -91,7 +91,7 @@ def tune(
     UnsupportedMachineError
         If this machine cannot run its code.
     TuningError
-        If the budget is not a positive number; or the scheduler unknown.
+        If the budget is not a positive number, or the scheduler is unknown.
     TvmconvError
         If `math` is not ``"default"``, ``"strict"``, ``"tf32"`` or ``"reproducible"``.
     """

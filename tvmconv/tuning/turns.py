@@ -1,4 +1,4 @@
-"""Turns of problems under one budget: each one's next measurement, until all are done or the time is over."""
+"""Turns of problems under one budget, until all are done or the time is over."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .problem_tuner import ProblemTuner, Session, TuneResult
 from .search import Candidate
 from .trials import Trial
 
-# A turn: built together, then measured one by one, or by so many servers at once if there are more. Not the number of
-# cores: the search would differ between machines.
+# Candidates of a turn: built together, then measured one by one, or at once by servers; more if there are more servers. Not the
+# number of cores: the search would differ between machines.
 BATCH = 16
 # Seconds of a final race on a quiet machine, its kernels built again; of a candidate that is built and measured, on a busy one.
 RACE_SECONDS, CANDIDATE_SECONDS = 3.0, 0.25
-# Candidates of a turn for which there is no time: the default schedule, and one to compare it with.
+# Candidates of a turn where no time is left: the default schedule, and one to compare it with.
 LEAST_TURN = 2
 
 
@@ -29,11 +29,11 @@ class TuneProgress:
     Attributes
     ----------
     problem, number, count
-        The problem at work, which it is (from 1), and how many there are.
+        The problem of the trial, its number (from 1), and the number of problems.
     trials, wanted
-        Its candidates measured until now, earlier runs included, and how many are wanted; None if time alone limits.
+        Its candidates measured until now, earlier runs included, and the number wanted; None: time alone limits it.
     best_seconds, default_seconds
-        Of its fastest candidate and its default schedule; None before there is one.
+        Seconds of its fastest candidate and of its default schedule; None before they are measured.
     elapsed, remaining
         Seconds since the start, and seconds left by estimate; None before there is one.
     """
@@ -57,7 +57,7 @@ class Budget:
     trials
         Candidates to measure for each problem, those of earlier runs included; None: no limit.
     seconds
-        For all, the final races included; None: no limit.
+        Time for all problems, the final races included; None: no limit.
     """
 
     def __init__(self, trials: int | None, seconds: float | None) -> None:
@@ -73,7 +73,7 @@ class Budget:
         return self.elapsed() < self._seconds - min(races, self._seconds / 2)
 
     def turn(self, width: int) -> float:
-        """Return for how many candidates there is time in a turn, of which so many are measured at once."""
+        """Return for how many candidates a turn has time, `width` of which are measured at once."""
         in_time = (self._seconds - self.elapsed()) // CANDIDATE_SECONDS * width
         return min(max(BATCH, width), max(LEAST_TURN, in_time))
 
@@ -105,7 +105,7 @@ class Budget:
 
 
 class Turns:
-    """The turns of one problem; `result` is None until they have ended. Nothing is done for it before the first one."""
+    """Turns of one problem; `result` is None until they have ended. No work is done before the first turn."""
 
     def __init__(
         self, session: Session, problem: Problem, budget: Budget, progress: Callable[[TuneProgress], None] | None
@@ -131,7 +131,7 @@ class Turns:
         return "tuner" in self.__dict__
 
     def propose(self) -> list[Candidate]:
-        """Return the candidates of the next turn; none if there is none. Without time the first problem has a short one still."""
+        """Return the candidates of the next turn; empty if there is none. Even without time, the first problem has a short one."""
         budget = self._budget
         is_first = not any(each.is_begun for each in budget.problems)
         if not (is_first or self.measured or budget.has_time()):
@@ -158,7 +158,7 @@ class Turns:
                 self._progress(state)
 
     def finish(self) -> None:
-        """Race the fastest and record the winner, if there was a turn and that was not done."""
+        """Race the fastest and record the winner, once, if there was a turn."""
         if self.result is None and self.is_begun:
             self.result = self.tuner.finish()
 

@@ -10,8 +10,10 @@ warp access neighbours: channels are the fastest index of channels-last data, el
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from math import prod
 
 from tvm import te, tirx
@@ -23,7 +25,7 @@ from ..data_dependence import covers_data as covers
 from ..definition import Definition
 from ..epilogue import Epilogue
 from ..stage_names import ACC, OUT, PATCH, stage_name
-from ..subconvolution import Expr, SubConvolution
+from ..subconvolution import Axis, Expr, SubConvolution
 from ..types import zero_outside
 from .blocks import WARP, rounded_up
 from .cost import estimate_direct as estimate
@@ -97,6 +99,11 @@ class DirectWindow(SubConvolution):
         """Return the phases of the outputs of a thread."""
         return [parts[f"p{i}"] for i in range(len(self.axes))]
 
+    def coordinates(self, phases: Sequence[Expr], outputs: Sequence[Expr], taps: Sequence[Expr]) -> list[Expr]:
+        """Return the data coordinates that outputs of phases read for taps, without quotients of the phases."""
+        each = zip(self.axes, phases, outputs, taps, strict=True)
+        return [_offset(axis, p) + y * axis.stride + k * axis.dilation for axis, p, y, k in each]
+
     def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
         """Return the flat output offset of `out` at `indices` (p, neighbour), and where it is inside the output."""
         p, neighbour = indices
@@ -112,6 +119,20 @@ class DirectWindow(SubConvolution):
 def define(problem: Problem, target: CudaTarget) -> Definition:
     """Define a problem by windows of one output, or a few neighbours, a thread."""
     return define_cuda(problem, _express, DirectWindow)
+
+
+def _offset(axis: Axis, phase: Expr) -> Expr:
+    """Return the offset of a phase, chosen from constants.
+
+    Phase and output are both remainders of p, and TVM 0.27's `iter_map_simplify` divides by zero in some sums of an output and
+    the quotient that `axis.offset` returns: in ``t % 6 // 3 - (t % 3 - 1) // 3``.
+    """
+    offsets = [axis.offset(each) for each in range(axis.phases)]
+    chosen: Expr = offsets[-1]
+    for last, (value, following) in reversed(list(enumerate(pairwise(offsets)))):
+        if value != following:
+            chosen = tirx.Select(phase <= last, tirx.const(value, "int32"), chosen)
+    return chosen
 
 
 def _express(window: DirectWindow, data: te.Tensor, weights: te.Tensor, epilogue: Epilogue) -> te.Tensor:

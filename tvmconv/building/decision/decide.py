@@ -1,4 +1,4 @@
-"""Decide in which ways a problem is compiled, the best first: `build`, `compile`, `explain` and `inspect` all ask here."""
+"""Decide in which ways a problem is compiled, the best first, for `build`, `compile`, `explain` and `inspect`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Way:
     record
         The record whose schedule it takes; None: the algorithm's default.
     blocks
-        Of a family, each block's algorithm and outputs along each axis.
+        Algorithm and outputs along each axis of each block of a family.
     """
 
     origin: str
@@ -54,12 +54,12 @@ class Decision:
 
     @property
     def is_family(self) -> bool:
-        """Return whether the question is about a family."""
+        """Return whether the decision is about a family."""
         return isinstance(self.problem, ProblemFamily)
 
     @property
     def reason(self) -> str:
-        """Say why the first way is the first."""
+        """Reason why the first way comes first."""
         record = self.ways[0].record
         if record is None:
             return "the default"
@@ -84,7 +84,7 @@ def decide_families(
     Parameters
     ----------
     sizes
-        Problems that some are for, as in `tvmconv.building.decision.rank_families`.
+        Problems for which families are chosen, as in `tvmconv.building.decision.rank_families`.
     network
         As of :func:`decide`.
 
@@ -139,7 +139,7 @@ def decide(
     network, room
         As in `tvmconv.building.decision.rank.algorithms_of`, which orders the algorithms.
     transfer
-        Take over the schedule of the nearest problem that has a record, not of one with the same sums alone.
+        Take over the schedule of the nearest problem that has a record, not only of one with the same sums.
     """
     winners = records.winners(target, math) if transfer else []
     decisions = []

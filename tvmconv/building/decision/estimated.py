@@ -33,7 +33,7 @@ def options_of(problem: Problem, target: Target, math: str) -> list[Option]:
 
 
 def options_of_network(problems: Iterable[Problem], target: Target, math: str) -> dict[Problem, list[Option]]:
-    """Return the same for the distinct problems of a network, estimated once on this machine."""
+    """Return the options of a network's distinct problems, estimated once on this machine."""
     distinct = list(dict.fromkeys(problems))
     known = open_cache()
     key = digest(target, options=[format_signature(each) for each in distinct], math=math) if known else ""

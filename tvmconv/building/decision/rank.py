@@ -21,16 +21,16 @@ from .estimated import Option, options_of, options_of_network
 
 @dataclass(frozen=True)
 class Room:
-    """Limits of a network's filters, as kernels read them.
+    """Limits of a network's filters in the layouts that kernels read.
 
     Attributes
     ----------
     most_bytes
-        All of them.
+        Bytes of all filters.
     most_loss
-        Of the kernels' time by estimate, the part that may be lost for that: with more, filters stay larger.
+        Part of the kernels' estimated time that may be lost for that: where more would be, filters stay larger.
     filters
-        How many filters the layers of a problem have; of one that is not there, each layer its own.
+        Number of distinct filters of a problem's layers; absent: each layer has its own.
     """
 
     most_bytes: float
@@ -51,11 +51,11 @@ def algorithms_of(
     Parameters
     ----------
     network
-        The layers of the network that has the problems, each as often as it is called. Where no cache keeps their filters, as kernels
-        read them, algorithms are ordered by the time with filters from memory, and one whose filter is larger than the best one's is
-        left out; not if a record that was measured so says that it is better.
+        Layers of the network that has the problems, each as often as it is called. Where no cache keeps their filters, in the kernels'
+        layouts, algorithms are ordered by the time with filters from memory, and those whose filters are larger than the best one's
+        are left out, unless a record measured with cold filters says that one is better.
     room
-        What the filters of the network may take: those are made smaller first that lose the least time for each byte.
+        Limits of the network's filters: those are made smaller first that lose the least time for each byte.
     """
     counts = Counter(network)
     if network:
@@ -82,7 +82,7 @@ def is_cold(network: Sequence[Problem], target: Target, math: str) -> bool:
 
 
 def _are_kept(taken: Mapping[Problem, Option], counts: Mapping[Problem, int], target: Target) -> bool:
-    """Return whether a cache keeps filters as kernels read them: Winograd's may be too large for it alone."""
+    """Return whether a cache keeps filters in the kernels' layouts: Winograd's alone may be too large."""
     return target.keeps(sum(each.size * counts[problem] for problem, each in taken.items()))
 
 
@@ -91,7 +91,7 @@ def within(
 ) -> dict[Problem, Option]:
     """Return each problem's fastest option such that all filters fit in the room, or the smallest options if none do.
 
-    What loses the least time for each byte that is spared is given up first.
+    Options are given up first that lose the least time for each byte spared.
     """
     taken = {problem: listed[0] for problem, listed in options.items()}
     if room is None or not options:

@@ -1,4 +1,4 @@
-"""Choose the algorithm of a family, of all sizes that it is for, and its blocks.
+"""Choose the algorithm of a family and its blocks, over all its sizes.
 
 For each of some sizes, the estimate of an algorithm's blocks is compared with that of the best kernel of just that size. The algorithm of
 the least mean of these ratios is the best: no size counts more because its calls take longer, and a size that would take three times
@@ -31,8 +31,8 @@ from ...targets.target import CpuTarget
 
 # Algorithm and outputs along each axis of each block.
 Blocks = tuple[tuple[str, Shape], ...]
-# Algorithms that are tried beside the best, and the part of the mean time that blocks of one bring: less is within an estimate's error, and
-# the packed filter of each takes memory.
+# Number of algorithms tried beside the best, and the least part of the mean time that their blocks must save: less is within an estimate's
+# error, and each packed filter takes memory.
 _BESIDE, _GAIN = 3, 0.1
 
 
@@ -49,11 +49,11 @@ def rank_family(
     Parameters
     ----------
     sizes
-        Problems that it is for; none: some of its ranges, small and large (`ProblemFamily.sizes`).
+        Problems that it is chosen for; empty: some of its ranges, small and large (`ProblemFamily.sizes`).
     cold
         Whether filters come from memory, as in a network that is too large for caches.
     joined
-        Whether the best may have blocks of another algorithm beside its own, with a packed filter of theirs.
+        Whether the best may have blocks of another algorithm beside its own, with a packed filter of their own.
     """
     largest = largest_block(family, target)
     listed = [each for each in sizes or family.sizes() if not each.is_constant]
@@ -71,7 +71,7 @@ def rank_family(
         return sum((count * each + once) / least for (_, count), each, least in zip(images, covers, best, strict=True))
 
     ranked = [each.name for each in sorted(map(get, blocks), key=lambda each: (not each.is_default, ratio(each)))]
-    # Filters of other types are packed to several.
+    # Filters of other types are packed to several types.
     if joined and family.dtype == "f32" and ranked:
         blocks[ranked[0]] = _join(blocks[ranked[0]], [able[name] for name in ranked], outputs, reach)
     return {name: tuple((each.algorithm, each.outputs) for each in blocks[name]) for name in ranked}
@@ -80,7 +80,7 @@ def rank_family(
 def _join(
     own: list[BlockCost], able: Sequence[list[BlockCost]], outputs: Sequence[Shape], reach: Reach | None
 ) -> list[BlockCost]:
-    """Return a family's blocks by the first of some algorithms, or by it and another one."""
+    """Return a family's blocks by the first of the algorithms in `able`, or by it and another one."""
     alone = cover_by(own, outputs, reach)
     pairs = [choose_blocks([*able[0], *other], outputs, reach) for other in islice(able, 1, 1 + _BESIDE)]
     means = [float((cover_by(each, outputs, reach) / alone).mean()) for each in pairs]

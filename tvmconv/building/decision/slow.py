@@ -7,7 +7,7 @@ from ...algorithms.definition import is_tiny
 from ...problem import Problem
 from ...targets.target import Target
 
-SHARE = 0.1  # of the roofline: less is reported
+SHARE = 0.1  # of the roofline; kernels below it are reported
 
 
 def slow(problem: Problem, target: Target, algorithm: str) -> str | None:

@@ -28,11 +28,11 @@ class Weighed:
     cycles
         The estimated cost; None if it does not cover the problem.
     terms
-        The terms of the cost, on CPUs: for each event its count, and its cycles in all.
+        Terms of the cost, on CPUs: the count of each event, and its cycles in all.
     taken
         Whether `tvmconv build` tries it first.
     reason
-        Why it is taken, or is not although it might cost least, or cannot be; else empty.
+        Why it is taken, or never the default, or cannot be taken; else empty.
     """
 
     algorithm: str
@@ -81,7 +81,7 @@ def _terms(algorithm: Algorithm, problem: Problem, target: Target) -> dict[str, 
 
 
 def first_choice(problem: Problem, target: Target, records: Records | None) -> tuple[Choice, Record | None]:
-    """Return the schedule that `tvmconv build` tries first, and the record that it is of, if any.
+    """Return the schedule that `tvmconv build` tries first, and its record, if any.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""The steps of epilogues that are more than one operation, and elementary functions, get their arithmetic.
+"""Expand to arithmetic the epilogue steps of more than one operation, and elementary functions.
 
-Definitions call operators of the steps' names (algorithms/epilogue.py), which schedules and TVM's passes take for one
-operation on one value; once loops are vectors, arithmetic (step_arithmetic.py, elementary_arithmetic.py) takes the operators' place.
+Definitions call operators of the steps' names (algorithms/epilogue.py), which schedules and TVM's passes treat as
+one operation on one value; once loops are vectorized, arithmetic (step_arithmetic.py, elementary_arithmetic.py) replaces the operators.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from .step_arithmetic import Vector
 
 
 def expand_steps() -> tvm.transform.Pass:
-    """Return the pass that puts arithmetic in the place of epilogues' operators."""
+    """Return the pass that replaces epilogues' operators by arithmetic."""
 
     def expand(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
-        # Most functions have none; the tuner compiles many of them.
+        # Most functions have none, and the tuner compiles many functions.
         if not _operators(func.body):
             return func
         fused, saturates, packing = _is_fused(func), _saturates(func), packing_of(_isa(func), func.attrs["target"])
@@ -53,7 +53,7 @@ def _saturates(func: tirx.PrimFunc) -> bool:
 
 
 def _isa(func: tirx.PrimFunc) -> Isa | None:
-    """Return the function's instruction set; None: it is none of ours."""
+    """Return the function's instruction set; None: this project has none for its target."""
     own = native()
     triple = func.attrs["target"].attrs.get("mtriple", own and own.triple)
     return next((isa for isa in ISAS if isa.triple == triple), None)
@@ -62,9 +62,9 @@ def _isa(func: tirx.PrimFunc) -> Isa | None:
 def expand_operators(
     body: Any, fused: bool = True, saturates: bool = False, packing: tuple[int, str] | None = None
 ) -> Any:
-    """Return the statement with what epilogues' operators compute before each store whose value has some.
+    """Return the statement with arithmetic in place of the operators in stored values, and what it needs before each store.
 
-    `fused` and `saturates` are as a Vector has them, `packing` as `packing_of` returns it.
+    `fused` and `saturates` as for `Vector`; `packing` as `packing_of` returns it.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def _is_ours(call: Call) -> bool:
 
 
 def _pack(stores: Any, packing: tuple[int, str], fused: bool) -> Any:
-    """Return statements one after the other, those stores packed that can be."""
+    """Return a sequence of statements in which the stores that can be packed are."""
     bits, intrinsic = packing
     groups = groups_of(list(stores.seq), bits)
     made: list[Any] = []
@@ -110,8 +110,8 @@ def _expand(store: Any, fused: bool, saturates: bool) -> Any:
 
 
 def _compute(value: Any, statements: list[Any], fused: bool, saturates: bool) -> Any:
-    """Return a value whose operators are arithmetic; what that needs before goes to `statements`."""
-    known: list[tuple[Call, Any]] = []  # what several operators read is fused into each
+    """Return a value with arithmetic in place of its operators; statements that must precede it are added to `statements`."""
+    known: list[tuple[Call, Any]] = []  # a value that several operators read is fused into each of them
 
     def answer(call: Any) -> Any:
         value, step = value_of_narrow(call), step_of(call)
@@ -132,7 +132,7 @@ def _compute(value: Any, statements: list[Any], fused: bool, saturates: bool) ->
 
 
 def _of_mish(call: Any) -> Any:
-    """Return the hyperbolic tangent of a softplus, as mish has it, as one function: both together take a power more."""
+    """Return the hyperbolic tangent of a softplus, as in mish, as one function: the two take one more exponential."""
     step = step_of(call)
     if step is None or step.name != "tanh" or not is_elementary(call.args[0], "softplus"):
         return call
@@ -140,9 +140,9 @@ def _of_mish(call: Any) -> Any:
 
 
 def _guard(call: Any) -> Any:
-    """Return a choice of two values whose operators take 0 where theirs is not chosen.
+    """Return an if_then_else whose operators take 0 in the value that is not chosen.
 
-    What they take is computed before the store, and may lie outside an array: of a padded tensor.
+    Their arguments are computed before the store, unconditionally, and may be reads outside an array: of a padded tensor.
     """
     if not call.op.same_as(IF_THEN_ELSE):
         return call
@@ -158,7 +158,7 @@ def _guard(call: Any) -> Any:
                 return tirx.if_then_else(condition, *((taken, zero) if chosen else (zero, taken)))
 
             first, *rest = operator.args
-            # Of steps the rest are numbers.
+            # The other arguments of steps are numbers.
             args = map(within, operator.args) if is_elementary(operator) else (within(first), *rest)
             return Call(operator.op, list(args), ret_ty=operator.ty)
 

@@ -27,7 +27,7 @@ def bind_arguments(func: tirx.PrimFunc, definition: Definition, types: Mapping[s
 
 
 def kernel_arguments(problem: Problem, types: Mapping[str, str]) -> dict[str, Any]:
-    """Return new buffers for a kernel's arguments, aligned to their elements alone, because callers' arrays are."""
+    """Return new buffers for a kernel's arguments, aligned to their elements alone, as callers' arrays may be."""
     return {
         name: tirx.decl_buffer(shape, types[dtype], name, data_alignment=DTYPE_BYTES[dtype])
         for name, (shape, dtype) in problem.arrays.items()

@@ -1,8 +1,8 @@
 """Elementary functions of f32 as arithmetic on vectors; C libraries compute one number at a time.
 
-They are operators in tensor expressions, which schedules and TVM's passes take for plain arithmetic; `activations.py` puts this in
-their place. They keep within 3e-7 of the answer, relative to it, as long as that is a normal number, and answer zeros, infinities and
-what is not a number as C's functions do; sine, cosine and tangent of a number beyond 2**50, whose neighbours are 2**27 from it, are some.
+They are operators in tensor expressions, which schedules and TVM's passes treat as plain arithmetic; `activations.py` replaces them by
+this. Their relative error is at most 3e-7 where the answer is a normal number; of zeros, infinities and NaN their answers are those of
+C's functions. Sine, cosine and tangent of numbers beyond 2**50, whose neighbours are 2**27 away, are arbitrary.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from tvm import tirx
 from tvm.ir import Call, Op, PrimType
 
 from ...algorithms.epilogue import register_operator
-from .step_arithmetic import Vector
+from .step_arithmetic import LOG2_HIGH, LOG2_LOW, Vector
 
-# log(2), its first bits so few that n times it is exact, and the rest.
-_LOG2_HIGH, _LOG2_LOW = 0.693359375, -2.12194440e-4
 # Cephes, expf.c, logf.c, atanf.c and asinf.c, the highest first: (e**r - 1 - r) / r**2, r up to log(2) / 2; (log(1 + f) - f + f*f/2)
 # / f**3, with 1 + f between the roots of 1/2 and 2; (atan(r) - r) / r**3 and (asin(r) - r) / r**3 by r**2, r up to tan(pi/8) and 1/2.
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
@@ -44,17 +42,17 @@ _ATANH = tuple(1 / (2 * k + 1) for k in range(6, -1, -1))
 # pi and its half as the sum of two f64, or f32.
 _PI_HIGH, _PI_LOW = pi, 1.2246467991473532e-16
 _HALF_HIGH, _HALF_LOW = 1.5707963705062866, -4.371139000186241e-8
-# e**x of less is 0, of more infinity, as is half of e**x of more than the last.
+# e**x is 0 below the first, infinite above the second; half of e**x is infinite above the last.
 _LEAST_EXP, _MOST_EXP, _MOST_HALF = -104.0, 89.0, 90.0
-# erf of more is 1.
+# erf is 1 above.
 _MOST_ERF = 4.0
 # The bits of the root of 1/2, of 2**n those of n + 127, from the 23rd on.
 _ROOT, _BIAS, _MANTISSA = 0x3F3504F3, 127, 23
 _LEAST_NORMAL = 2.0**-126
 _SIGN, _UNSIGNED = -(2**31), 2**31 - 1
-# Three times more than the first is finite, and of the last 2/5 is a normal number.
+# Three times the first is finite, and 2/5 of the second is a normal number.
 _LARGE, _LITTLE = 1e38, 2.0**-100
-# Number from which 1 beside its square is nothing.
+# Number from which 1 added to its square changes nothing.
 _MUCH = 1e4
 # Bits of a digit of a quotient, whose product with 24 bits is exact in f64; its last is lost to rounding.
 _DIGIT = 29
@@ -78,7 +76,7 @@ class Elementary(Vector):
         return self._power_of_e(self._clip(self.x, _LEAST_EXP, _MOST_EXP))
 
     def log(self) -> Any:
-        """The natural logarithm: of 0 minus infinity, of less not a number."""
+        """The natural logarithm: minus infinity of 0, NaN of negative numbers."""
         return self._logarithm(self.x)
 
     def softplus(self) -> Any:
@@ -88,7 +86,7 @@ class Elementary(Vector):
         return self._fma(t, more, self._clip(self.x, 0.0, inf))
 
     def tanh_softplus(self) -> Any:
-        """The hyperbolic tangent of that, which mish multiplies by: ``n / (n + 2)``, n = e**x * (e**x + 2); of 20 and more it is 1."""
+        """The hyperbolic tangent of a softplus, the factor of mish: ``n / (n + 2)``, n = e**x * (e**x + 2); 1 from x = 20 on."""
         power = self._named(self._power_of_e(self._clip(self.x, _LEAST_EXP, 20.0)))
         n = self._named(power * (power + self._const(2)))
         return n / (n + self._const(2))
@@ -112,7 +110,7 @@ class Elementary(Vector):
         return self._sine(r) / self._sine(rest)
 
     def erf(self) -> Any:
-        """The error function: a polynomial up to 1, beyond it 1 less the power of one."""
+        """The error function: a polynomial up to 1, beyond it 1 - e**-p of a polynomial p."""
         a = self._absolute(self.x)
         near = a * self._horner(self._named(a * a), _ERF)
         far = self._one - self._power_of_e(self._named(-self._horner(self._clip(a, -inf, _MOST_ERF), _TAIL)))
@@ -157,12 +155,12 @@ class Elementary(Vector):
         return tirx.Select(is_whole, self.x, answer)
 
     def asin(self) -> Any:
-        """The arc sine; of more than 1 not a number."""
+        """The arc sine; NaN beyond 1."""
         small, near, far = self._arc_sine()
         return self._signed_as(tirx.Select(small, near, self._const(pi / 2) - far), self.x)
 
     def acos(self) -> Any:
-        """The arc cosine; of more than 1 not a number."""
+        """The arc cosine; NaN beyond 1."""
         small, near, far = self._arc_sine()
         quarter = self._const(_HALF_HIGH) - (self._signed_as(near, self.x) - self._const(_HALF_LOW))
         return tirx.Select(small, quarter, tirx.Select(self.x < self._zero, self._const(pi) - far, far))
@@ -191,21 +189,21 @@ class Elementary(Vector):
         )
 
     def acosh(self) -> Any:
-        """The inverse of the hyperbolic cosine; of less than 1 not a number."""
+        """The inverse of the hyperbolic cosine; NaN below 1."""
         above = self._named(self._clip(self.x, -inf, _MUCH) - self._one)
         near = self._logarithm_beside_1(self._named(above + tirx.sqrt(above * (above + self._const(2)))))
         far = self._logarithm(self.x) + self._const(log(2))
         return tirx.Select(self.x > self._const(_MUCH), far, tirx.Select(self.x < self._one, self._const(nan), near))
 
     def atanh(self) -> Any:
-        """The inverse of the hyperbolic tangent; of more than 1 not a number."""
+        """The inverse of the hyperbolic tangent; NaN beyond 1."""
         a = self._absolute(self.x)
         return self._signed_as(
             self._logarithm_beside_1(self._named((a + a) / (self._one - a))) * self._const(0.5), self.x
         )
 
     def pow(self, other: Any) -> Any:
-        """A power of x: that of e of a product with a logarithm in f64, of which enough digits of a large one are left."""
+        """A power of x: e to the power of a product with its logarithm, in f64, which keeps enough digits of a large product."""
         x, y = self.x, self._named(other)
         a = self._absolute(x)
         bits, exponent = self._split(a)
@@ -226,7 +224,7 @@ class Elementary(Vector):
         return tirx.call_llvm_pure_intrin(str(self.x.ty.dtype), "llvm.rint", self.x)
 
     def _with_ends(self, x: Any, y: Any, a: Any, finite: Any) -> Any:
-        """Return a power of x by that of its magnitude, if this is neither 0 nor infinite."""
+        """Return a power of x, `finite` where its magnitude `a` is neither 0 nor infinite."""
         infinite, size = self._const(inf), self._absolute(y)
         grows = self._named(tirx.Select(a > self._one, y, -y))
         end = tirx.Select(grows > self._zero, infinite, self._zero)
@@ -245,7 +243,7 @@ class Elementary(Vector):
     def _power_of_e(self, x: Any, up: int = 0) -> Any:
         """Return ``e**x * 2**up`` for x within the bounds, also if the result is subnormal."""
         n = self._named(tirx.floor(x * self._const(1 / log(2)) + self._const(0.5)))
-        r = self._named(x - n * self._const(_LOG2_HIGH) - n * self._const(_LOG2_LOW))
+        r = self._named(x - n * self._const(LOG2_HIGH) - n * self._const(LOG2_LOW))
         return self._scaled_twice(self._power_of_little(r), self._whole(n) + self._integer(up))
 
     def _power_of_little(self, r: Any) -> Any:
@@ -265,8 +263,8 @@ class Elementary(Vector):
         bits, exponent = self._split(x)
         f = self._named(self._number(bits) - self._one)
         square = self._named(f * f)
-        tail = self._horner(f, _LOG) * f * square + exponent * self._const(_LOG2_LOW) - square * self._const(0.5)
-        finite = tail + f + exponent * self._const(_LOG2_HIGH)
+        tail = self._horner(f, _LOG) * f * square + exponent * self._const(LOG2_LOW) - square * self._const(0.5)
+        finite = tail + f + exponent * self._const(LOG2_HIGH)
         beyond = tirx.Select(x < self._const(inf), finite, x)
         less = tirx.Select(x < self._zero, self._const(nan), x - self._const(inf))
         return tirx.Select(x > self._zero, beyond, less)
@@ -299,7 +297,7 @@ class Elementary(Vector):
     def _sine(self, r: Any) -> Any:
         square = self._named(r * r)
         sine = self._horner(square, _SIN[:-1]) * square * r + r
-        return self._named(tirx.Select(square.equal(self._zero), r, sine))  # of -0 it is that
+        return self._named(tirx.Select(square.equal(self._zero), r, sine))  # the sine of -0 is -0
 
     def _negated(self, value: Any, condition: Any) -> Any:
         return tirx.Select(condition, -value, value)
@@ -315,7 +313,7 @@ class Elementary(Vector):
         return base + (self._horner(square, _ATAN) * square * r + r)
 
     def _arc_sine(self) -> tuple[Any, Any, Any]:
-        """Return whether a, the magnitude of x, is at most 1/2, and then its arc sine; else that is pi / 2 less the last."""
+        """Return whether a, the magnitude of x, is at most 1/2, its arc sine if so, and else pi / 2 less its arc sine."""
         a = self._absolute(self.x)
         small = a <= self._const(0.5)
         root = self._named(tirx.sqrt((self._one - a) * self._const(0.5)))
@@ -355,7 +353,7 @@ _KNOWN = {operator.name: name for name, operator in OPERATORS.items()}
 
 
 def _count_digits(divisor: Any) -> int:
-    """Return how many digits quotients by a divisor have: a number's exponent is at most 128, that of the least, without its own, -149."""
+    """Return how many digits quotients by a divisor have: a dividend's exponent is at most 128, and an unknown divisor's at least -149."""
     number = divisor.value if isinstance(divisor, tirx.Broadcast) else divisor
     least = frexp(abs(number.value))[1] - 1 if isinstance(number, tirx.FloatImm) and isfinite(number.value) else -149
     return -(-(129 - least) // (_DIGIT - 1))
@@ -373,7 +371,7 @@ def is_elementary(call: Any, name: str = "") -> bool:
 
 
 def compute_call(call: Call, statements: list[Any], fused: bool) -> Any:
-    """Return the result of such a call, `fused` as for Vector; stores on the way are added to statements."""
+    """Return the result of a call of an elementary function, `fused` as for Vector; intermediate stores are added to `statements`."""
     value, *others = call.args
     made = Elementary(value, statements, fused)
     return made.named(getattr(made, _KNOWN[call.op.name])(*others))

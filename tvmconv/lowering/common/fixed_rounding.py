@@ -1,7 +1,7 @@
 """Operations on floating-point numbers that every CPU rounds alike.
 
-LLVM makes one multiply-add of a product and a sum wherever it finds them, which is another place on another CPU. Here a product that
-is added to something is a multiply-add, and every other product is rounded by itself.
+LLVM contracts products and sums to multiply-adds wherever it finds them: in other places on other CPUs. Here a product that is
+added to something is a multiply-add, and every other product is rounded by itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...algorithms.annotations import FIXED
 from .step_arithmetic import fence, fma
 
 _FUSED = ("float32", "float64")
-_WIDE = "float32"  # in which a product of f16 is exact, so that it is rounded once
+_WIDE = "float32"  # in which products of f16 are exact, so that each is rounded once
 
 
 def fix_rounding() -> tvm.transform.Pass:
@@ -34,7 +34,7 @@ def fix_rounding() -> tvm.transform.Pass:
 
 def round_alike(body: Any) -> Any:
     """Return the statement with multiply-adds for products that are added, and a fence around all others."""
-    # Inner ones come first: a product is apart before what adds it is asked.
+    # Inner nodes come first: a product is fenced before the sum around it is visited.
     rules: list[tuple[type, Callable[[Any], Any]]] = [(tirx.Mul, _set_apart), (tirx.Add, _add), (tirx.Sub, _subtract)]
     return structural_map(body, rules)
 
@@ -66,7 +66,7 @@ def _subtract(difference: Any) -> Any:
 
 
 def _factors(value: Any) -> tuple[Any, Any] | None:
-    """Return the factors of a product that stands apart; None: it is something else, or a step of an epilogue set it apart."""
+    """Return the factors of a fenced product; None: it is something else."""
     if not isinstance(value, Call) or not value.op.same_as(Op.get("tirx.call_llvm_pure_intrin")):
         return None
     product = value.args[-1]

@@ -1,7 +1,7 @@
 """Vectors that are rounded to 8 bits one after the other, narrowed together by packing instructions.
 
-Packing takes two vectors at once and narrows each 128 bits by themselves, so that of four vectors three instructions make the bytes of one,
-which a permutation then orders; narrowed one by one, each takes several. Bounds are those of the instructions.
+A packing instruction narrows two vectors, each 128 bits by themselves: three of them make one vector of bytes of four vectors, which a
+permutation then orders; narrowed one by one, each vector takes several instructions. Packing saturates, which bounds the values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...epilogue import QUANTIZERS, Step
 from ...isa.isa import Isa
 from .step_arithmetic import Vector
 
-# Vectors that are packed together, and what an instruction takes at a time: bits, of integers of 32 bits.
+# Vectors that are packed together; bits that an instruction packs by themselves; bits of an integer.
 TOGETHER, _PART, _INTEGER = 4, 128, 32
 _PACKS = {"uint8": "packuswb", "int8": "packsswb"}
 
@@ -66,7 +66,7 @@ def packing_of(isa: Isa | None, target: Any) -> tuple[int, str] | None:
 
 
 def groups_of(statements: Sequence[Any], bits: int) -> list[list[Any]]:
-    """Return statements in order, those together that are packed together, each other by itself."""
+    """Return statements in order: in one group those that are packed together, each other in a group of its own."""
     groups, run = list[list[Any]](), list[Rounding]()
     for each in statements:
         found = rounding_of(each)
@@ -91,7 +91,7 @@ def pack(
     statements: list[Any],
     whole: Callable[[Rounding, list[Any]], Any],
 ) -> list[Any]:
-    """Return the stores of a group, packed; `whole` makes the whole numbers of one, what it needs before goes to `statements`."""
+    """Return the stores of a group, packed; `whole` rounds a vector to whole numbers, and adds statements before it to `statements`."""
     roundings = [found for each in group if (found := rounding_of(each)) is not None]
     first, lanes = roundings[0], bits // _INTEGER
     vectors = [
@@ -122,7 +122,7 @@ def pack(
 
 
 def order_of(lanes: int) -> list[int]:
-    """Return which bytes of packed vectors are the lanes of the first, then of the next."""
+    """Return which bytes of a packed vector are the lanes of the first vector, then of the next."""
     part = _PART // _INTEGER
     return [
         lane // part * part * TOGETHER + vector * part + lane % part
@@ -132,7 +132,7 @@ def order_of(lanes: int) -> list[int]:
 
 
 def _runs(roundings: Sequence[Rounding]) -> list[list[Rounding]]:
-    """Return stores in runs that lie together: of two, or all."""
+    """Return stores in contiguous runs of one, two or all."""
     analyzer = sym.Analyzer()
 
     def follows(one: Rounding, other: Rounding) -> bool:

@@ -9,22 +9,22 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-# Bits of f32 on both sides of a tie that are tried: both quotients are within four of the exact one.
+# Neighbours in f32 on both sides of a tie that are compared: both quotients are within four of the exact one.
 _NEAR = 8
-# Divisors, as powers of two, whose reciprocals and quotients have no denormal part.
+# Bounds of divisors whose reciprocals and quotients have no denormal part.
 _LEAST, _GREATEST = 2.0**-60, 2.0**60
 
 
 @lru_cache(maxsize=1024)
 def reciprocal_of(divisor: float, low: int, high: int) -> tuple[float, float] | None:
-    """Return two numbers of f32, their sum a reciprocal: ``fma(x, first, x * second)`` rounds to the whole number that ``x / divisor`` does.
+    """Return a reciprocal as the sum of two f32: ``fma(x, first, x * second)`` rounds to the same whole number as ``x / divisor``.
 
-    Both never fall as x grows, so that they are compared at the ties. None: they differ at one.
+    Neither falls as x grows, so they are compared at the ties alone. None: they differ at a tie.
 
     Parameters
     ----------
     low, high
-        The whole numbers that x is bounded to before, by their products with the divisor.
+        Whole numbers whose products with the divisor bound x.
     """
     if not _LEAST < divisor < _GREATEST:
         return None
@@ -35,7 +35,7 @@ def reciprocal_of(divisor: float, low: int, high: int) -> tuple[float, float] | 
     ends = np.array([low, high], np.float64) * np.float64(np.float32(divisor))
     bits = np.concatenate([ties, ends]).astype(np.float32).view(np.int32)
     near = (bits[:, None] + np.arange(-_NEAR, _NEAR + 1, dtype=np.int32)).view(np.float32)
-    near[-2:] = near[-2:, _NEAR : _NEAR + 1]  # of the bounds these alone
+    near[-2:] = near[-2:, _NEAR : _NEAR + 1]  # of the bounds, no neighbours
     with np.errstate(invalid="ignore", over="ignore"):
         same = np.rint(near / np.float32(divisor)) == np.rint(multiply_add(near, first, near * second))
     return (float(first), float(second)) if bool(same[np.isfinite(near)].all()) else None

@@ -1,7 +1,7 @@
 """Rewrites of lowered loops, each requested by a schedule's annotation on a loop.
 
-A rewrite does what it was asked, or raises RewriteError with the loop and the reason; `check_answered` raises if an
-annotation is left that nobody took. So a loop that TVM brings into another form is an error, not a slow kernel.
+A rewrite does what was requested, or raises RewriteError with the loop and the reason; `check_answered` raises if an
+annotation is left that no rewrite took. So a loop that TVM brings into another form is an error, not a slow kernel.
 
 `tvmconv.algorithms.annotations` lists them.
 """
@@ -31,7 +31,7 @@ def asks_for(loop: Any, rewrite: str) -> bool:
 def map_nodes(body: Any, kind: Any, answer: Callable[[Any], Any]) -> Any:
     """Return the statement with ``answer(node)`` in place of each node of a kind, inner ones first.
 
-    An error that `answer` raises ends it; TVM's own walk would hand it through C++, as another error.
+    An error that `answer` raises ends the walk; passed on by TVM's C++, it would become another error.
     """
     errors: list[RewriteError] = []
 
@@ -63,7 +63,7 @@ def rewrite_loops(body: Any, rewrite: str, answer: Callable[[Any], Any]) -> Any:
 def settle(loop: Any, rewrite: str | tuple[str, ...], body: Any = None) -> Any:
     """Return a loop without the annotations of some rewrites, possibly with another body.
 
-    What is left of a loop of one iteration, which was kept for its annotations alone, is its body.
+    A loop of one iteration that has no other annotations becomes its body.
     """
     rewrites = (rewrite,) if isinstance(rewrite, str) else rewrite
     left = {key: value for key, value in loop.annotations.items() if key not in rewrites}
@@ -104,14 +104,14 @@ def sequence(statements: list[Any]) -> Any:
 
 
 def asked_of(func: tirx.PrimFunc) -> set[str]:
-    """Return the annotations by which a function and its loops ask for rewrites."""
+    """Return the annotations of a function and its loops that request rewrites."""
     of_loops = (key for loop in find_all(func.body, tirx.For) for key in loop.annotations)
     given = (*of_loops, *(func.attrs.keys() if func.attrs else ()))
     return {key for key in given if key.startswith(PREFIX) and key not in IDENTITY}
 
 
 def check_answered(func: tirx.PrimFunc, later: Iterable[str] = ()) -> None:
-    """Raise RewriteError for loops with annotations left over, and for functions with others than those `later`."""
+    """Raise RewriteError for annotations left over: of loops, and of the function those that no pass takes `later`."""
     for loop in find_all(func.body, tirx.For):
         for key in loop.annotations:
             if key.startswith(PREFIX):

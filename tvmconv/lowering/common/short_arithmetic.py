@@ -1,6 +1,6 @@
 """Approximate steps of epilogues, for values that are rounded to f16 or bf16 at once: within 2**-14 of the formula.
 
-That is less than half of what rounding to f16 may take, in about half the operations of f32's (step_arithmetic.py).
+That is less than half of f16's rounding error, in about half the operations of f32's steps (step_arithmetic.py).
 """
 
 from __future__ import annotations

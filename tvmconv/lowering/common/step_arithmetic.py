@@ -18,8 +18,8 @@ from tvm.ir import TensorLoad
 from ...epilogue import QUANTIZERS, Step
 from .quotient_by_products import reciprocal_of
 
-# log(2), its first bits so few that n * _LOG2_HIGH is exact.
-_LOG2_HIGH, _LOG2_LOW = 0.693359375, -2.12194440e-4
+# log(2), its first bits so few that their product with n is exact, and the rest.
+LOG2_HIGH, LOG2_LOW = 0.693359375, -2.12194440e-4
 # The highest first: (e**r - 1 - r) / r**2 and e**r, r up to log(2) / 2; e**(r/2), r up to log(2); and erfc(a / sqrt(2)) / 2 *
 # e**(a*a/2) * (a + 4) by u = (a - 4) / (a + 4), a up to 14.5. Fitted by least squares, weighted until the largest relative
 # error was least (1e-8 of e**r - 1, 1e-7, 4e-9, 1e-8).
@@ -53,7 +53,7 @@ class Vector:
     statements
         Where the stores go.
     fused
-        Whether a product and a sum may be one operation, rounded once: else that takes a function for each lane.
+        Whether the target has multiply-adds that round once: elsewhere each lane takes a function call.
     saturates
         Whether vectors are rounded to integers, and these narrowed with saturation, by instructions.
     """
@@ -103,7 +103,7 @@ class Vector:
     def _quantized(self, step: Step, least: Any, greatest: Any, is_number: Any) -> Any:
         """Return x divided by a scale and rounded, ties to even, plus the zero point, clipped; for NaN the zero point.
 
-        With `is_number` x is a number, and no larger than what `Epilogue` bounds a scale to makes of it.
+        With `is_number`, x is not NaN, and as small as the bound of scales in `Epilogue` makes it.
         """
         zero_point = int(step.numbers[1]) * ("before" not in step.name)
         if self._saturates:
@@ -115,13 +115,13 @@ class Vector:
         return whole + self._integer(zero_point - int(np.float32(ROUND).view(np.int32)))
 
     def _quotient_of(self, step: Step, least: Any, greatest: Any, is_number: Any) -> Any:
-        """Return x by a scale, with a zero point that is added before it is rounded, so that it is within bounds once it is whole."""
+        """Return x divided by a scale, plus a zero point that is added before rounding, within bounds once it is rounded."""
         scale, zero_point = step.numbers
         low, high = (int(bound.value) - int(zero_point) for bound in (least, greatest))
         known = bool(int(is_number.value))
         products = reciprocal_of(scale, low, high) if step.name == "q" and self._fused else None
         if products is not None:
-            # An integer is the least of all where it would be less, or more: that is what the lower bound makes it, too.
+            # The conversion returns the least integer for numbers out of range; below, that is what the lower bound makes of them.
             x = self._clip(self.x, -inf if known and self._saturates else low * scale, high * scale)
             first, second = map(self._const, products)
             quotient = self._fma(x, first, x * second) if products[1] else x * first
@@ -132,7 +132,7 @@ class Vector:
         return fence(quotient + self._const(zero_point)) if "before" in step.name and zero_point else quotient
 
     def _narrow(self, whole: Any, zero_point: int, least: int, greatest: int) -> Any:
-        """Return whole numbers, and the zero point, by operations that saturate: each cast with its bounds is one instruction."""
+        """Return whole numbers plus the zero point, narrowed with saturation: each cast with its bounds is one instruction."""
         short = self._bound(whole, "int32", -(2**15), 2**15 - 1).astype(self._type("int16"))
         if zero_point:
             zero = tirx.const(zero_point, self._type("int16"))
@@ -149,9 +149,9 @@ class Vector:
         return self._named(tirx.Select(tirx.isnan(x), self._const(0), x))
 
     def _hardswish(self) -> Any:
-        """``x * clip(x / 6 + 1/2, 0, 1)``; what is clipped first needs no bounds.
+        """``x * clip(x / 6 + 1/2, 0, 1)``; x is clipped first, so the quotient needs no bounds.
 
-        The quotient is a corrected product: rounded like a quotient, for any number that matters in the sum.
+        The quotient is a corrected product, rounded like a quotient wherever the sum depends on it.
         """
         clipped = self._clip(self.x, -3.0, 3.0)
         quotient = self._quotient(clipped, self._const(6), self._const(1 / 6))
@@ -173,8 +173,8 @@ class Vector:
         shift = self._const(ROUND + UP)
         rounded = self._named(self._fma(a * self._const(-0.5 / log(2)), a, shift))
         n = self._named(rounded - shift)
-        high = self._rounded_once(-a, a, n * self._const(-2 * _LOG2_HIGH))
-        r = self._named(self._fma(n, self._const(-2 * _LOG2_LOW), high))
+        high = self._rounded_once(-a, a, n * self._const(-2 * LOG2_HIGH))
+        r = self._named(self._fma(n, self._const(-2 * LOG2_LOW), high))
         power = self._scaled(factor * self._polynomial(r, _EXP_HALF), rounded)
         return self._fma(a * power, self._const(-DOWN), self._positive())
 
@@ -220,8 +220,8 @@ class Vector:
         # The last bit of so large a number is 1.
         rounded = self._named(self._fma(x, self._const(1.4426950408889634), shift))
         n = self._named(rounded - shift)
-        high = self._fma(n, self._const(-_LOG2_HIGH), x)
-        return self._named(self._fma(n, self._const(-_LOG2_LOW), high if low is None else high - low)), rounded
+        high = self._fma(n, self._const(-LOG2_HIGH), x)
+        return self._named(self._fma(n, self._const(-LOG2_LOW), high if low is None else high - low)), rounded
 
     def _expm1_small(self, r: Any) -> Any:
         return self._fma(r * r, self._polynomial(r, _EXPM1), r)
@@ -280,7 +280,7 @@ class Vector:
         return self._fma(self.x, self._const(0), self._const(-0.0))
 
     def _clip(self, x: Any, low: float, high: float) -> Any:
-        """Return x within bounds; not a number stays that, which TVM's max and min do not promise."""
+        """Return x within bounds; NaN stays NaN, which TVM's max and min do not promise."""
         if low > -inf:
             x = self._named(x)
             x = tirx.Select(x < self._const(low), self._const(low), x)

@@ -2,5 +2,5 @@
 
 from pathlib import Path
 
-# Code in CUDA C++, and what launches kernels.
+# CUDA C++ of kernels, and the launcher in C.
 NATIVE = Path(__file__).with_name("native")

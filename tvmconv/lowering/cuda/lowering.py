@@ -24,15 +24,13 @@ from ..common.arguments import bind_arguments
 from . import NATIVE
 from .epilogue_steps import call_steps, steps_header
 from .pipelining import fragments, pipeline_loops
-from .source import WORKSPACE, Argument, CudaSource, Launch
+from .source import WORKSPACE, WORKSPACE_ALIGNMENT, Argument, CudaSource, Launch
 from .wgmma import scheduled_tile, wgmma_source
 
 FUNCTION = "tvmconv"
 _COMPILE = "tvm_callback_cuda_compile"
 INSTRUCTIONS = NATIVE / "instructions.cuh"
 INSTRUCTIONS_USED = "tvmconv_cop"  # asynchronous copies: tensor cores get their operands by no other way
-# Pieces of the workspace begin at multiples of this, which is what cudaMalloc aligns to: any vector load may be used.
-WORKSPACE_ALIGNMENT = 256
 # CUDA C++ Programming Guide, Technical Specifications per Compute Capability.
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
 _DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"
@@ -63,7 +61,7 @@ def to_source(mod: tvm.IRModule, definition: Definition, target: CudaTarget) -> 
 
 def _generate(device: tvm.IRModule, target: CudaTarget) -> str:
     """Return the CUDA C++ of device functions by TVM's code generator."""
-    # TVM also compiles what it generates if there is a driver, for the GPU that is there: give it nothing instead.
+    # With a driver, TVM also compiles the code for this machine's GPU: give it nothing instead.
     compile_as_before = tvm.get_global_func(_COMPILE)
     tvm_ffi.register_global_func(_COMPILE, lambda code: b"", override=True)
     try:
@@ -120,7 +118,7 @@ def _passes_on_loops() -> list[tvm.transform.Pass]:
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(32),
-        # Conditions on the places of outputs no longer depend on a vector's lane, which would keep it from being one.
+        # So that no condition on outputs' places depends on a vector's lane, which would keep the loop from being vectorized.
         s_tir.transform.StmtSimplify(),
         s_tir.transform.RenormalizeSplitPattern(),
         s_tir.transform.StmtSimplify(),

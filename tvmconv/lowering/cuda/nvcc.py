@@ -25,14 +25,14 @@ _INSTALL = (
 # The oldest toolkit that knows an architecture (release notes of CUDA); 12.0 is also where C++17 and the driver
 # interface that the launcher uses begin.
 _SINCE = {80: "12.0", 86: "12.0", 89: "12.0", 90: "12.0", 100: "12.8", 120: "12.8"}
-# Warnings are of what TVM prints, which nobody edits. Compressed code would save little and take longer to load.
+# Warnings would be of code that TVM generates, which nobody edits. Compressed code would save little and take longer to load.
 _FLAGS = ("-fatbin", "-std=c++17", "-O3", "--disable-warnings", "--no-compress", "-Xptxas=-v")
-# Message of ptxas, with -v, about a function that keeps registers in local memory.
+# Message of ptxas, with -v, about a function that spills registers.
 _SPILLS = re.compile(r"Function properties for (\w+)\s+\d+ bytes stack frame, [1-9]\d* bytes spill stores")
 
 
 def tool_paths(tool: str, package: str) -> list[str]:
-    """Return the paths of a program of NVIDIA's toolkit: on the PATH, in CUDA_HOME or CUDA_PATH, in its usual place, of a pip package."""
+    """Return the paths of a program of NVIDIA's toolkit: on the PATH, in CUDA_HOME or CUDA_PATH, in its usual place, in a pip package."""
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), _USUAL_HOME]
     places = [*(Path(home) / "bin" / tool for home in homes if home), *_find_packaged(tool, package)]
     found = [shutil.which(tool), *(str(place) for place in places if os.access(place, os.X_OK))]
@@ -61,7 +61,7 @@ def _find_packaged(tool: str, package: str) -> list[Path]:
 
 @cache
 def nvcc_version(nvcc: str) -> str:
-    """Return the release of the toolkit that `nvcc` is of, such as ``13.0``."""
+    """Return the release of `nvcc`'s toolkit, such as ``13.0``."""
     text = _run((nvcc, "--version"), None).stdout
     release = re.search(r"release (\d+\.\d+)", text)
     if release is None:
@@ -85,8 +85,8 @@ def check_nvcc(target: CudaTarget) -> str:
 def compile_fatbin(source: str, target: CudaTarget) -> bytes:
     """Compile CUDA C++ to a fatbin: machine code for each of the target's architectures, and PTX of the last if not specific.
 
-    The same source gives the same bytes, wherever and whenever it is compiled. No function keeps registers in local
-    memory if a block has enough of them.
+    The same source gives the same bytes, wherever and whenever it is compiled. Functions that
+    spill registers are compiled again for one block a multiprocessor, with all its registers.
     """
     nvcc = check_nvcc(target)
     codes = {each.removeprefix("sm_"): each for each in target.features}
@@ -98,13 +98,13 @@ def compile_fatbin(source: str, target: CudaTarget) -> bytes:
         work = Path(folder)
 
         def compiled(text: str) -> set[str]:
-            """Return the names of functions that keep registers in local memory."""
+            """Compile; return the names of functions that spill registers."""
             (work / "kernel.cu").write_text(text)
             # Names relative to the folder: its own name must not reach the compiler.
             report = _run((nvcc, *_FLAGS, *generate, "-o", "kernel.fatbin", "kernel.cu"), work).stderr
             return set(_SPILLS.findall(report))
 
-        # ptxas spills a few registers where more threads then fit a multiprocessor: it takes 64 and 12 bytes, not 83.
+        # ptxas spills a few registers so that more threads fit a multiprocessor: 64 registers and 12 bytes instead of 83.
         if spilling := compiled(source):
             compiled(_for_one_block(source, spilling))
         return (work / "kernel.fatbin").read_bytes()
@@ -113,7 +113,7 @@ def compile_fatbin(source: str, target: CudaTarget) -> bytes:
 def _for_one_block(source: str, functions: set[str]) -> str:
     """Return the source with launch bounds by which ptxas may take all registers for one block of these functions.
 
-    Of others it would take more too, 80 where it needs 48, and fewer blocks would fit a multiprocessor.
+    Other functions would get more, too, 80 where they need 48, and fewer of their blocks would fit a multiprocessor.
     """
     names = "|".join(sorted(functions))
     return re.sub(rf"__launch_bounds__\((\d+)\) ({names})\(", r"__launch_bounds__(\1, 1) \2(", source)

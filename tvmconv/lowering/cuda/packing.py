@@ -8,15 +8,13 @@ from math import prod
 from ...algorithms.cuda.wgmma_packing import ALIGNED, Packing
 from ...dtypes import DTYPE_BYTES
 from . import NATIVE
-from .source import WORKSPACE, Argument, Launch
+from .source import WORKSPACE, WORKSPACE_ALIGNMENT, Argument, Launch
 
 # Threads, as in packing.cuh.
 _THREADS = 256
 _TILE_ELEMENTS = 4096
-# The least and the most x of a tile: shorter rows leave threads idle, longer ones take more loads that do not lie together.
+# Columns (x) of a tile: shorter rows leave threads idle, longer ones take more loads that are not contiguous.
 _TILES_X = (8, 16, 32, 64)
-# cudaMalloc aligns to this, and a workspace is.
-_ALIGNMENT = 256
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class _Copy:
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of a block: a tile, and a word more a row."""
+        """Shared memory of a block: a tile, its rows padded by a word."""
         return (_TILE_ELEMENTS // self.tile_x) * (self.tile_x + 2) * 2 if self.transposes else 0
 
     def declared(self, name: str) -> str:
@@ -106,11 +104,11 @@ def pack_arrays(packing: Packing) -> Packed:
         if copied:
             copy = make(packing)
             found[name] = Argument(WORKSPACE, workspace)
-            workspace += -(-copy.elements * size // _ALIGNMENT) * _ALIGNMENT
+            workspace += -(-copy.elements * size // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
             copies.append((copy, name))
     if not copies:
         return Packed("", (), found["data"], found["filter"], 0)
-    # Of one array, the other one has no blocks.
+    # If one array is copied, it stands for both, and the second has no blocks.
     (first, name), (second, other) = copies[0], copies[-1]
     blocks = sum(copy.blocks for copy, _ in copies)
     shared = max(copy.shared_bytes for copy, _ in copies)
@@ -141,7 +139,7 @@ def _data_copy(packing: Packing) -> _Copy:
         from_x=1 if last else pixels,
         to_outer=packing.width,
         to_inner=1,
-        # Of few channels, or others than whole vectors, neighbouring threads read neighbouring pixels of a plane as they are.
+        # With few channels, or no whole vectors of them, neighbouring threads read neighbouring pixels of a plane without that.
         transposes=not last and packing.channels > ALIGNED and packing.channels % ALIGNED == 0,
         group=1,
         together=1,
@@ -152,7 +150,7 @@ def _data_copy(packing: Packing) -> _Copy:
 
 
 def _filter_copy(packing: Packing) -> _Copy:
-    """Return the copy of a filter: by taps, input channels, of which each tap has as many as a step of data, and outputs."""
+    """Return the copy of a filter, by taps, input channels, padded to as many as those of data, and outputs."""
     source = packing.source
     taps, inputs, outputs = prod(source.kernel), source.in_channels, source.out_channels
     channels, columns = inputs // source.groups, outputs // source.groups
@@ -165,7 +163,7 @@ def _filter_copy(packing: Packing) -> _Copy:
     )
     if by_taps:
         apart = (inputs * columns, 1, inputs, channels) if backprop else (channels * outputs, outputs, 1, columns)
-    # One tap's, of all steps.
+    # Channels of one tap, of all steps.
     depth = packing.filter_channels if packing.columns else packing.channels
     to = (depth, 1)
     # The faster index is the inner one.

@@ -9,7 +9,7 @@ multiplies them, with barriers between (TVM's ThreadSync has put them there). `p
         copy tile k + stages - 1
         multiply tile k
 
-so there is one barrier a step: it tells that tile k is complete, and that everybody is done with tile k - 1, whose place
+so there is one barrier a step: after it, tile k is complete, and all threads are done with tile k - 1, whose place
 the next copy takes. A vector of 4, 8 or 16 bytes is copied asynchronously, with zeros where padding is read; smaller
 ones are loaded to registers before the multiplications and stored after them. (TVM's own InjectSoftwarePipeline leaves
 out the barrier after the last waits, and repeats the body once for each stage.)
@@ -26,9 +26,8 @@ from tvm_ffi import dtype as DataType
 from tvm_ffi.structural import structural_map
 
 from ...algorithms.cuda.annotations import LEAST_ASYNCHRONOUS, STAGES
+from ...algorithms.cuda.blocks import WARP
 from ..common.rewrites import IF_THEN_ELSE
-
-WARP = 32
 
 _ACCESS_PTR = Op.get("tirx.tvm_access_ptr")
 _BUFFER_DATA = Op.get("tirx.buffer_data")
@@ -77,7 +76,7 @@ def _pipeline(loop: tirx.For) -> tirx.Stmt:
     registers = [tirx.decl_buffer((1,), copy.value.ty.dtype, "prefetched", scope="local") for copy in others]
 
     def at(step: Any, statements: list[tirx.Stmt]) -> list[tirx.Stmt]:
-        """The statements of loop step `step`, with the tiles of its stage."""
+        """Return the statements of the loop's step `step`, with the tiles of its stage."""
         return [_stage(each, tiles, step % stages, k, step) for each in statements]
 
     loads = [tirx.BufferStore(r, copy.value, [0]) for r, copy in zip(registers, others, strict=True)]
@@ -111,7 +110,7 @@ def _pipeline(loop: tirx.For) -> tirx.Stmt:
     ]
     steps = tirx.For(k, loop.min, loop.extent, tirx.ForKind.SERIAL, tirx.SeqStmt(body))
     allocations = [tirx.AllocBuffer(buffer) for buffer in [*(tile.staged for tile in tiles), *registers]]
-    # Whoever takes the tiles' place in shared memory after the loop must find them done with.
+    # Before others take the tiles' place in shared memory, all threads must be done with them.
     return tirx.SeqStmt([*allocations, *first, steps, barrier])
 
 

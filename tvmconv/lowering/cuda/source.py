@@ -7,6 +7,8 @@ from itertools import accumulate
 from operator import mul
 
 WORKSPACE = "workspace"
+# Pieces of the workspace begin at multiples of this, which is what cudaMalloc aligns to: any vector load may be used.
+WORKSPACE_ALIGNMENT = 256
 
 
 @dataclass(frozen=True)
@@ -24,15 +26,15 @@ class TensorMap:
     Attributes
     ----------
     name
-        Of the array, as in `Argument`.
+        Name of the array, as in `Argument`.
     extents
-        Of the array; the axis whose elements lie together is the first, as in all of these.
+        Extents of the array, that of the contiguous axis first, as in all of these.
     box
         Elements that a box spans along each axis: along the first, rows of 32, 64 or 128 bytes.
     steps
-        Every so many of them are copied.
+        Strides within the box: one of so many elements is copied.
     distances
-        From one element to the next along each axis but the first, in elements; they may overlap. Empty: the array is
+        Elements from one index to the next along each axis but the first; rows may overlap. Empty: the array is
         densely packed.
     offset
         Bytes before the first element.
@@ -47,7 +49,7 @@ class TensorMap:
 
     @property
     def element_distances(self) -> tuple[int, ...]:
-        """The distances, of a densely packed array too."""
+        """The distances, also where the array is densely packed."""
         return self.distances or tuple(accumulate(self.extents[:-1], mul))
 
 
@@ -64,7 +66,7 @@ class Launch:
     shared_bytes
         Dynamic shared memory of a block.
     arguments
-        Its parameters, in order; several maps may be one.
+        Its parameters, in order; one may be several maps.
     """
 
     function: str

@@ -94,7 +94,7 @@ def wgmma_source(problem: Problem, tile: WgmmaTile, target: CudaTarget) -> CudaS
         offset=copies.filter.offset,
     )
     output = _output_maps(flat, tile, phases) if tile.store_vector(flat) is None else Argument("output")
-    # Of an operand that the problem has not, the kernel reads nothing.
+    # The kernel does not read operands that the problem lacks.
     operands = [Argument(name if name in problem.operands else "output") for name in _OPERANDS]
     blocks = min(tile.tiles(flat), MULTIPROCESSORS[90])
     launch = Launch(
@@ -111,7 +111,7 @@ def _data_map(packing: Packing, tile: WgmmaTile, phases: Phases, data: Argument)
         extents = (*pixels, flat.in_channels, flat.batch)
         return TensorMap(data.name, extents, (PLANE_PIXELS, 1, 1, tile.span, 1), (1,) * 5, packing.distances)
     steps = (1, *reversed(phases.strides), 1)
-    # Extents that are traversed, of which copies take every so many.
+    # Extents that a box spans; along each, copies take one element a step.
     spans = (tile.span, w + tile.halo[1], h + tile.halo[0], d, n)
     box = tuple(b * step for b, step in zip(spans, steps, strict=True))
     return TensorMap(data.name, (flat.in_channels, *pixels, flat.batch), box, steps, packing.distances, data.offset)
@@ -184,7 +184,7 @@ def _constants(packing: Packing, tile: WgmmaTile, phases: Phases) -> str:
 
 
 def _phases(phases: Phases) -> str:
-    """Return the function from a phase's number to it: selected among constants, as a table would wait for memory."""
+    """Return the function that selects a phase by its number, among constants: a table would be read from memory."""
     numbers = [(*each.taps, *each.offset, each.first_tap, *each.first) for each in phases.phases]
     first, *others = (f"Phase{{{', '.join(map(str, each))}}}" for each in numbers)
     choice = "".join(f"number == {i} ? {each} : " for i, each in enumerate(others, 1))
@@ -201,8 +201,8 @@ def _original(problem: Problem, flat: Problem) -> str:
 def _multiply(columns: int, dtype: str, planes: bool, by_depth: bool) -> str:
     """Return the function that adds to 64 x `columns` sums (or, without `adds`, sets them to) the products of 16 of depth.
 
-    The left matrix lies with depth as the faster index, or as planes do with pixels; the right one as the filter does, with
-    depth or with columns.
+    The faster index of the left matrix is depth, or pixels where data are planes; that of the right one, as of the filter,
+    depth or columns.
     """
     count = columns // 2
     registers = ", ".join(f"%{i}" for i in range(count))

@@ -120,7 +120,7 @@ static void cut_axis(const Family* f, const Image* image, int axis, Axis* cut) {
     if (cuts[at + 1] > cuts[at]) cut->piece[cut->pieces++] = side_of(f, image, axis, cuts[at], cuts[at + 1]);
 }
 
-/* Cuts all outputs along some axes, whose bits are set; stops where that costs more than the best cover so far. */
+/* Cuts all outputs along the axes whose bits are set; stops where that costs more than the best cover so far. */
 static void cut_at_padding(const Family* f, Axis* cuts, int axes, double most_cost, Cover* cover) {
   int count = 1;
   for (int axis = 0; axis < f->rank; axis++) count *= axes >> axis & 1 ? cuts[axis].pieces : 1;
@@ -184,7 +184,7 @@ static void choose_cover(const Family* f, const Image* image, Cover* best) {
   }
 }
 
-/* Covers of the last sizes: to choose one may take longer than a small kernel. Who finds them in use chooses anew. */
+/* Covers of the last sizes: to choose one may take longer than a small kernel. A call that finds them in use chooses its own. */
 enum { REMEMBERED = 4, NUMBERS = 4 * MOST_AXES };
 static struct {
   int64_t size[NUMBERS];

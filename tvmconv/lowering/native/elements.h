@@ -1,4 +1,4 @@
-/* Vectors of f32, the widest of the CPU that a file is compiled for, read from f32 or bf16 and written as such. */
+/* Vectors of f32, the widest of the CPU that a file is compiled for, loaded from and stored as f32 or bf16. */
 #include <stdint.h>
 #include <string.h>
 

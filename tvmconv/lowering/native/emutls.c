@@ -44,7 +44,7 @@ static uintptr_t number_of(Variable* variable) {
   return number;
 }
 
-/* A variable as it begins; before it stands what was allocated. There is no way to say that memory is out. */
+/* A variable with its initial value; before it is the pointer to free. No error can be returned where memory is out. */
 static void* new_variable(const Variable* variable) {
   const size_t alignment = variable->alignment < sizeof(void*) ? sizeof(void*) : variable->alignment;
   unsigned char* room = malloc(sizeof(void*) + alignment + variable->bytes);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Processors up to which each has a thread, also where two are of one core: clouds sell them so, and all that was measured is on such machines. */
+/* Number of processors up to which each has a thread, also where two are of one core: as in clouds' machines, where everything was measured. */
 #define ALL_PROCESSORS 8
 
 static inline int least(int a, int b) { return a < b ? a : b; }

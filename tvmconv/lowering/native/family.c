@@ -5,7 +5,7 @@
  * taps meet data, a kernel that can sums those alone, and reads data in place. Blocks begin at places that depend on the extents
  * alone, and each output is of one block: answers have the same bits for any number of threads.
  *
- * Of each kind of block a multiple of the number of threads is shared; of each of the rest, the kernel's own tasks are.
+ * Threads share a multiple of their number of each region's blocks; of each remaining block, they share the kernel's own tasks.
  */
 #include "cover.h"
 
@@ -80,7 +80,7 @@ static char* image_of(const Family* f, const Array* array, int64_t image) {
   return array->data + image * bytes_of(f, array, array->extents);
 }
 
-/* Place of a part in its image, if it is contiguous there, or need not be; else NULL. Elements before the image are not read. */
+/* Returns the address of a part in its image, if it is contiguous there, or need not be; else NULL. Elements outside the image are not read. */
 static char* place_of(const Family* f, const Array* array, const Part* part, int64_t image, int in_image) {
   if (!part->inside) return NULL;
   int64_t offset = 0;
@@ -160,7 +160,7 @@ static DLTensor part_of_filter(const Family* f, const Layout* layout, const DLTe
   return (DLTensor){place, packed->device, layout->axes, f->packed_type, (int64_t*)layout->shape, NULL, 0};
 }
 
-/* Tells if all inputs are in the image that some taps of a block read. */
+/* Tells if all inputs that some taps of a block read are in the image. */
 static int is_read_inside(const Family* f, const Array* data, const Block* block, const int64_t* inputs, const Taps* taps) {
   int inside = 1;
   for (int axis = 0; axis < f->rank; axis++) {
@@ -171,7 +171,7 @@ static int is_read_inside(const Family* f, const Array* data, const Block* block
   return inside;
 }
 
-/* Moves a block that goes beyond its region back to the region's end, if all that it reads is in the image there: `shift` says how far. */
+/* Moves a block that goes beyond its region back to the region's end, by `shift`, if all its inputs are in the image there. */
 static void shift_inwards(const Run* run, const Region* region, const Taps* taps, int64_t* outputs, int64_t* inputs, int64_t* shift) {
   const Family* f = run->family;
   int64_t moved[MOST_AXES];
@@ -186,7 +186,7 @@ static void shift_inwards(const Run* run, const Region* region, const Taps* taps
   }
 }
 
-/* Calls a block's kernel with its data, output and residual at `places`, and these in copies of its own where `sizes` are not 0. */
+/* Calls a block's kernel with its data, output and residual at `places`, which are copies of its own where `sizes` are not 0. */
 static int call_block(const Run* run, const Block* block, char* const places[3], const int64_t sizes[3], const Taps* taps) {
   const Family* f = run->family;
   TVMFFIAny args[MOST_OPERANDS + 4 * MOST_AXES], result = {.type_index = kTVMFFINone};
@@ -273,7 +273,7 @@ typedef struct {
 } Tasks;
 extern int (*__TVMBackendParallelLaunch)(int (*)(int, Tasks*, void*), void*, int);
 
-/* A thread's share of the blocks of each region, as many for each. */
+/* Computes a thread's share of the blocks of each region, equal for all threads. */
 static int compute_share(int task, Tasks* tasks, void* data) {
   Run* run = data;
   if (task == 0) run->threads = tasks->count;

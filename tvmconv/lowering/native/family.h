@@ -14,8 +14,8 @@ typedef struct {
   int64_t shape[MOST_AXES + 2];
 } Layout;
 
-/* A kernel of one block: so many outputs along each axis, of so many inputs, without padding; whether these and those may be parts of
- * larger images, and whether it sums the taps of each axis that it is told to. Costs are in any unit: `cost` of a call, `sum_cost` of
+/* A kernel of one block: so many outputs along each axis, of so many inputs, without padding; whether inputs and outputs may be parts of
+ * larger images, and whether it sums given ranges of taps of each axis. Costs are in any unit: `cost` of a call, `sum_cost` of
  * its sums by all taps, `copy_cost` of a copy of its inputs. Beside arrays it takes the extents of the images that data and output are
  * parts of, the first tap along each axis, and the one after the last. */
 typedef struct {
@@ -43,5 +43,5 @@ typedef struct {
   DLDataType packed_type;
 } Family;
 
-/* No data: Windows' compilers read that by way of a pointer, of which a library of several families has one. */
+/* A function, not data: Windows' compilers read data through a pointer, of which a library of several families would have one. */
 const Family* tvmconv_family(void);

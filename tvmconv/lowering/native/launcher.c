@@ -1,8 +1,8 @@
 /* The run-time services of a compiled kernel, linked into every library of a bundle.
  *
  * TVM's generated code reaches its thread pool and its workspaces through four pointers that only
- * TVM's own runtime fills. Defining them here makes a library need nothing but tvm-ffi. (One is missing, a barrier within
- * parallel loops, which nothing here asks for.) Calls are safe from several threads, and after fork.
+ * TVM's own runtime fills. Defining them here makes a library need nothing but tvm-ffi. (A fifth is not defined: the
+ * barrier within parallel loops, which no kernel here has.) Calls are safe from several threads, and after fork.
  */
 #include <stdatomic.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@ typedef struct {
 } ParallelGroupEnv;
 typedef int (*ParallelTask)(int task_id, ParallelGroupEnv* env, void* data);
 
-/* Threads the current call asked for, 0: as many as there are by default; and whether they are to be OpenMP's. */
+/* Threads of the current call, 0: the default number; and whether they are OpenMP's. */
 static __thread int requested_threads = 0;
 static __thread int by_openmp = 0;
 
@@ -35,7 +35,7 @@ static int run_task(void* context, int64_t index) {
   Launch* launch = context;
   ParallelGroupEnv env = {NULL, launch->tasks};
   if (launch->task(index, &env, launch->data) == 0) return 0;
-  /* A raised error belongs to the thread that raised it: carry the first to the caller. */
+  /* A raised error belongs to the thread that raised it: hand the first one to the caller. */
   TVMFFIObjectHandle error = NULL, none = NULL;
   TVMFFIErrorMoveFromRaised(&error);
   if (!atomic_compare_exchange_strong(&launch->error, &none, error) && error != NULL) TVMFFIObjectDecRef(error);
@@ -44,23 +44,23 @@ static int run_task(void* context, int64_t index) {
 
 static int current_threads(void) { return requested_threads > 0 ? requested_threads : tvmconv_threads(); }
 
-/* The tasks of this thread's next loop, and its size in those that are not cut (`cut_tasks`); 0: they are not known. */
+/* The number of tasks of this thread's next loop, and its size, in tasks that are not cut (`cut_tasks`); 0: unknown. */
 static __thread int next_tasks = 0, next_enough = 0;
-/* Calls for each thread of a loop, which take what others have left of theirs: of more tasks, some are one call. */
+/* Most tasks of a loop for each of its threads, which take over tasks of slower ones: of more, several become one. */
 #define MOST_TASKS 16
-/* Threads for which plans have tasks; and what a loop of the size of one such task takes, some 5 to 10 us, in the time that a further thread takes
- * to wake and to wait for. */
+/* Number of threads for which plans have tasks; and the time of a loop of the size of one such task, some 5 to 10 us, in units of the time that
+ * a further thread costs to wake and to wait for. */
 #define FEW_THREADS 8
 #define THREADS_OF_SIZE 20
 
-/* Returns how many of `threads` a loop of so many tasks alike asks for: as many as make it shortest, and no more than find a task in the
- * last round. */
+/* Returns how many of `threads` a loop of so many equal tasks asks for: the number that makes it shortest, and no more than have a task in
+ * the last round. */
 static int threads_for(int64_t size, int tasks, int threads) {
   if (tasks < threads) threads = tasks;
   if (threads <= FEW_THREADS) return threads;
   const int64_t work = THREADS_OF_SIZE * size;
   int paying = FEW_THREADS;
-  while (paying < threads && (int64_t)paying * paying < work) paying++; /* by whole rounds, or parts of one */
+  while (paying < threads && (int64_t)paying * paying < work) paying++; /* in whole rounds, or in parts of one */
   int64_t rounds = tasks / paying, most = (tasks + threads - 1) / threads;
   if (rounds < most) rounds = most;
   const int64_t more = (tasks + rounds - 1) / rounds, fewer = (tasks + rounds) / (rounds + 1);
@@ -68,12 +68,8 @@ static int threads_for(int64_t size, int tasks, int threads) {
   return best > FEW_THREADS ? (int)best : FEW_THREADS;
 }
 
-/* Returns the size for which so many threads pay. */
+/* Returns the size of a loop from which so many threads pay. */
 static int64_t size_of(int threads) { return (int64_t)threads * threads / THREADS_OF_SIZE; }
-
-static int share(int threads, int64_t count, Body body, void* data) {
-  return (by_openmp ? tvmconv_parallel_for_openmp : tvmconv_parallel_for)(threads, count, body, data);
-}
 
 /* A loop, in its caller's frame. */
 typedef struct {
@@ -83,8 +79,24 @@ typedef struct {
   int done, failed;
 } Loop;
 
-/* Steps of a network that may run at once. The next begins within a loop of the one before, which waits for its loop: both become one, so that
- * threads come once, and those that find no task of one step have another's. */
+/* Runs an iteration by one thread. The pool does so by itself; a loop within an iteration of an OpenMP thread would start the pool's threads. */
+static int run_alone(void* context, int64_t index) {
+  const Loop* loop = context;
+  const int outer = requested_threads;
+  requested_threads = 1;
+  const int status = loop->body(loop->data, index);
+  requested_threads = outer;
+  return status;
+}
+
+static int share(int threads, int64_t count, Body body, void* data) {
+  if (!by_openmp) return tvmconv_parallel_for(threads, count, body, data);
+  Loop loop = {.body = body, .data = data};
+  return tvmconv_parallel_for_openmp(threads, count, run_alone, &loop);
+}
+
+/* Steps of a network that may run at once. The next step begins while the loop of the one before waits; both loops then become one, so that
+ * threads come once, and those without a task of one step have another's. */
 #define MOST_LOOPS 8
 typedef struct {
   int (*run)(void* steps);
@@ -107,7 +119,7 @@ static int run_waiting_task(void* data, int64_t index) {
   return (*loop)->body((*loop)->data, index);
 }
 
-/* Runs the loops that wait, that of the longest tasks first. */
+/* Runs the waiting loops, the one of the longest tasks first. */
 static void run_waiting(Beside* own) {
   int64_t size = 0, tasks = 0;
   for (int each = 0; each < own->count; ++each) {
@@ -126,7 +138,8 @@ static void run_waiting(Beside* own) {
   own->count = 0;
 }
 
-/* Runs a loop that asks for so many threads. It waits where more pay than plans have tasks for: smaller ones come before a step's largest. */
+/* Runs a loop that asks for so many threads. It waits for those of other steps if more threads pay than plans have tasks for: smaller loops
+ * precede a step's largest. */
 static int run_loop(Loop* loop, int asked) {
   Beside* own = beside;
   if (own == NULL || current_threads() <= FEW_THREADS || THREADS_OF_SIZE * loop->size <= FEW_THREADS * FEW_THREADS)
@@ -171,9 +184,9 @@ static int parallel_launch(ParallelTask task, void* data, int num_task) {
   return failed ? -1 : 0;
 }
 
-/* Returns into how many pieces each of a loop's tasks is cut along an axis that has so many: as many as make the busiest thread's work least, and
- * fewer where it gains less than a sixteenth; one for as few threads as plans have tasks for. Each piece does `again` what takes so many
- * sixteenths of a piece; `enough` tasks are not cut. `tvmconv/lowering/cpu/rewrites/tasks/cuts.py` does the same. */
+/* Returns into how many pieces each of a loop's tasks is cut along an axis of so many: the number that makes the busiest thread's work least, or
+ * fewer where that gains less than a sixteenth; one for the threads that plans have tasks for. Each piece repeats work of `again` sixteenths of
+ * one; `enough` tasks are not cut. `tvmconv/lowering/cpu/rewrites/tasks/cuts.py` does the same. */
 static int cut_tasks(int tasks, int pieces, int again, int enough) {
   const int64_t threads = current_threads();
   int best = 1;
@@ -196,8 +209,8 @@ int tvmconv_share(int64_t count, Body body, void* data) {
   return run_loop(&loop, threads);
 }
 
-/* malloc keeps freed blocks of up to 32 MiB for the next call, so a repeated call touches no fresh page. (Not so with
- * an alignment of a page: then half of a Winograd kernel's time went to page faults.) Larger ones come from the system
+/* malloc keeps freed blocks of up to 32 MiB for the next call, so a repeated call touches no fresh page. (Not blocks
+ * aligned to a page: with these, half of a Winograd kernel's time went to page faults.) Larger ones come from the system
  * each time, in huge pages: a call that lays out 52 MB of a filter took 15.6 ms so, and 38 in small ones (one Zen 5).
  *
  * A block is aligned here, with malloc's own pointer before it, and not by posix_memalign: before glibc 2.38, that asks
@@ -219,7 +232,7 @@ static void* alloc_workspace(int device_type, int device_id, uint64_t nbytes, in
   (void)device_type, (void)device_id, (void)code_hint, (void)bits_hint;
   if (nbytes < (uint64_t)(lent_to - lent)) {
     unsigned char* block = lent;
-    lent += (nbytes / LINE_BYTES + 1) * LINE_BYTES; /* the rest is whole lines, so there are so many */
+    lent += (nbytes / LINE_BYTES + 1) * LINE_BYTES; /* fits: the free part is whole lines */
     return block;
   }
   int fresh = nbytes > KEPT_BYTES;
@@ -229,7 +242,7 @@ static void* alloc_workspace(int device_type, int device_id, uint64_t nbytes, in
     TVMFFIErrorSetRaisedFromCStr("MemoryError", "there is no memory for the kernel's workspace");
     return NULL;
   }
-  /* The next multiple, which leaves room for the pointer: malloc's are multiples of two pointers. */
+  /* The next multiple leaves room for the pointer: malloc's addresses are multiples of two pointers. */
   void** block = (void**)(((uintptr_t)allocated / alignment + 1) * alignment);
   block[-1] = allocated;
   if (fresh) advise_huge(block, nbytes);
@@ -278,8 +291,8 @@ static int call_with_threads(Function function, int openmp, void* self, const TV
   return status;
 }
 
-/* Each function of a library; and the same with the number of threads as first argument, for this one call, which are those of
- * the pool, or OpenMP's where this process has it. */
+/* Variants of each function of a library with the number of threads of the call as first argument: threads of the pool, or OpenMP's
+ * where this process has it. */
 #define WITH(name, ending, openmp, function)                                                     \
   __attribute__((visibility("default"))) int name##ending(                                       \
       void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {                  \
@@ -290,8 +303,8 @@ static int call_with_threads(Function function, int openmp, void* self, const TV
   DECLARE(name)                                                                                  \
   WITH(name, _with_threads, 0, name)                                                             \
   WITH(name, _with_openmp, 1, name)
-/* Two are the parts of a kernel that packs its filter, and the tuner's libraries have names of their own: what a
- * library is without, nobody asks it for. */
+/* A kernel that packs its filter has two functions, and the tuner's libraries have names of their own: no caller asks for the
+ * functions that a library lacks. */
 #pragma weak __tvm_ffi_tvmconv_kernel
 #pragma weak __tvm_ffi_tvmconv_pack
 #pragma weak __tvm_ffi_tvmconv_packed

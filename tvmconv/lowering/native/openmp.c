@@ -66,8 +66,8 @@ int tvmconv_by_team(int threads, int (*call)(void* data), void* data) {
   return region.status;
 }
 
-/* OpenMP's threads do not exist in a forked child, but its record of them does, and the child's first parallel region would wait for
- * them for ever. Retiring them before the fork leaves a clean record; the parent's next region starts new ones. */
+/* A forked child has OpenMP's record of its threads, but not the threads, and its first parallel region would wait for them for ever.
+ * Retiring them before the fork leaves a clean record; the parent's next region starts new ones. */
 void tvmconv_retire_openmp(void) {
   if (omp_pause_resource != NULL) omp_pause_resource(1, omp_get_initial_device());
 }

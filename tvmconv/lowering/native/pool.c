@@ -1,9 +1,9 @@
-/* A pool of threads for loops of microseconds, in a process that need not be alone on its processors.
+/* A pool of threads for loops of microseconds, in a process that may share its processors.
  *
- * No thread is bound to a processor. A thread that waits spins for some microseconds, then yields its processor to whoever wants
- * it, and sleeps as soon as somebody did, or after some milliseconds: to wake one that sleeps takes longer than most loops, on a
- * virtual machine with an idle processor 0.3 ms. A loop does not wait for a thread that gets no processor: who is done with its share takes from the
- * others', also from that of a thread which has not begun. Several threads may call at once: each gets those of the pool that
+ * No thread is bound to a processor. A waiting thread spins for some microseconds, then yields its processor to other threads,
+ * and sleeps as soon as one took it, or after some milliseconds: to wake a sleeping thread takes longer than most loops, on a
+ * virtual machine with an idle processor 0.3 ms. A loop does not wait for a thread that gets no processor: threads that are done with their
+ * share take from the others', also from that of a thread which has not begun. Several threads may call at once: each gets those of the pool that
  * are idle, and computes alone if none is.
  */
 #include "threads.h"
@@ -16,18 +16,18 @@
 
 #define LINE __attribute__((aligned(64)))
 #define MOST_WORKERS 1023
-/* Time to spin: on an idle machine, a thread that waits for another within a loop, or for the next loop of a network, waits for
- * less; to wake a sleeping one takes about as long (docs/performance.md). */
+/* Time to spin: on an idle machine, waits for another thread within a loop, or for the next loop of a network, are
+ * shorter; to wake a sleeping thread takes about as long (docs/performance.md). */
 #define SPIN_NANOSECONDS 50000
 #define YIELD_NANOSECONDS 4000000
-/* A yield that takes longer gave the processor to another thread; so many, and it is wanted: fewer may be the system's work. */
+/* A yield that takes longer gave the processor to another thread; after so many, others want it: fewer may be the system's work. */
 #define LOST_NANOSECONDS 10000
 #define MOST_LOST 3
-#define FINISH_NANOSECONDS 1000 /* before a caller asks who has not begun */
+#define FINISH_NANOSECONDS 1000 /* before a caller looks for workers that have not begun */
 #define PAUSES 16 /* between two looks at the clock */
 #define REFUSED_NANOSECONDS 1000000000 /* to ask the system for no thread after it gave none: that takes longer than many loops */
-/* Sleepers that a caller wakes itself: all of so many, or some of more, each of whom wakes two others. A call that wakes one takes some
- * microseconds, and a caller of 33 threads took 0.4 ms for all of them one by one. */
+/* Sleeping workers that a caller wakes itself: all of so many, or the first of more, each of which wakes two others. A system call for one
+ * takes some microseconds, and a caller of 33 threads took 0.4 ms for all of them one by one. */
 #define WAKES_ALL 8
 #define WAKES_FIRST 4
 #define WAKES_NEXT 2
@@ -49,8 +49,8 @@ struct Loop {
   Share* shares;
   int count; /* of the shares */
   Worker** hired;
-  atomic_int number; /* of those hired whom others wake; 0 until all are */
-  atomic_int woken;  /* of these, those that are awake or somebody wakes */
+  atomic_int number; /* of the hired workers to wake by each other; 0 until all are hired */
+  atomic_int woken;  /* of these, awake or being woken */
   atomic_int failed;
   LINE atomic_int open; /* shares of which an index is left */
   LINE atomic_uint running; /* workers that may still look at this, and CALLER_SLEEPS */
@@ -62,7 +62,7 @@ struct Loop {
 #define BUSY ((Share*)1)
 #define LEAVE ((Share*)2)
 
-/* The starter of a loop and the worker that waits pass one line between their caches, and each further line would take as long. */
+/* The starter of a loop and a waiting worker pass one cache line between them; each further line would take as long. */
 struct Worker {
   LINE _Atomic(Share*) offer;
   LINE atomic_uint asleep;
@@ -71,7 +71,7 @@ struct Worker {
 typedef struct {
   Lock growing;
   atomic_int alive;
-  int usual; /* how many there may be, whoever asks for how few */
+  int usual; /* workers that there may be, also for callers that ask for fewer */
   _Atomic int64_t refused; /* until when none are started */
   atomic_int processors; /* of this process, at the last look */
   int is_team; /* it starts no threads */
@@ -107,7 +107,7 @@ static int any_open(Loop* loop) {
   return atomic_load_explicit(&loop->open, memory_order_relaxed) > 0 && !atomic_load_explicit(&loop->failed, memory_order_relaxed);
 }
 
-/* A thread's own share, and then what others have left of theirs. */
+/* Runs a thread's own share, and then the rest of the others'. */
 static void run_shares(Loop* loop, Share* own) {
   within = 1;
   run_share(loop, own);
@@ -125,7 +125,7 @@ static int wake(Worker* worker) {
   return 1;
 }
 
-/* Wakes up to `most` of a loop's workers that nobody has woken. */
+/* Wakes up to `most` of a loop's workers that no thread has woken. */
 static void wake_some(Loop* loop, int most) {
   const int number = atomic_load(&loop->number);
   for (int next; most > 0 && atomic_load(&loop->woken) < number && (next = atomic_fetch_add(&loop->woken, 1)) < number;)
@@ -134,7 +134,7 @@ static void wake_some(Loop* loop, int most) {
 
 static int offered(Worker* self) { return atomic_load_explicit(&self->offer, memory_order_relaxed) > BUSY; }
 
-/* Runs what is offered, until that is to leave. */
+/* Runs the shares that are offered, until the offer to leave. */
 static void serve(Worker* self) {
   for (;;) {
     SPIN_UNTIL(offered(self), SPIN_NANOSECONDS)
@@ -151,7 +151,7 @@ static void serve(Worker* self) {
     Loop* loop = own->loop;
     if (slept && any_open(loop)) wake_some(loop, WAKES_NEXT);
     run_shares(loop, own);
-    /* Idle first: the caller's next loop looks for it. The loop is there until it has been counted. */
+    /* Idle first: the caller's next loop looks for it. The loop's frame lives until this worker has been counted. */
     atomic_store(&self->offer, IDLE);
     if (atomic_fetch_sub(&loop->running, 1) == (CALLER_SLEEPS | 1)) wake_at(&loop->running);
   }
@@ -169,7 +169,7 @@ static int start(Worker* worker, Share* offer) {
   return start_thread(work, worker, 0);
 }
 
-/* Starts a worker for each of `count` shares while the pool has fewer than `most`; returns how many, which are in `hired`. */
+/* Starts a worker for each of `count` shares while the pool has fewer than `most`; returns their number, and they are in `hired`. */
 static int grow(Pool* pool, Share* shares, int count, int most, Worker** hired) {
   int started = 0;
   if (atomic_load(&pool->alive) >= most || clock_now() < atomic_load(&pool->refused)) return 0;
@@ -188,8 +188,8 @@ static int grow(Pool* pool, Share* shares, int count, int most, Worker** hired) 
   return started;
 }
 
-/* Offers `count` shares to idle workers, and to new ones; returns how many, which are in `hired`. The same come first in every
- * loop: their caches have its data. */
+/* Offers `count` shares to idle workers, and to new ones; returns their number, and they are in `hired`. The same workers come first
+ * in every loop: their caches have its data. */
 static int hire(Pool* pool, Share* shares, int count, Worker** hired) {
   int number = 0, alive = atomic_load(&pool->alive);
   for (int each = 0; each < alive && number < count; each++) {
@@ -204,7 +204,7 @@ static int hire(Pool* pool, Share* shares, int count, Worker** hired) {
   return number + grow(pool, &shares[number], count - number, count < pool->usual ? pool->usual : count, hired + number);
 }
 
-/* Returns how many workers a loop wakes: no more than there are processors beside its caller's, as others would only be in their way. */
+/* Returns how many workers a loop wakes: no more than there are processors beside its caller's, for which others would compete. */
 static int useful(Pool* pool, int number) {
   int processors = atomic_load_explicit(&pool->processors, memory_order_relaxed);
   if (number < processors) return number;
@@ -213,12 +213,12 @@ static int useful(Pool* pool, int number) {
   return number < processors ? number : processors - 1;
 }
 
-/* Returns when no worker looks at a loop any more whose indices are all taken. */
+/* Waits until no worker uses a loop whose indices are all taken. */
 static void finish(Loop* loop, Worker** hired, int number) {
   SPIN_UNTIL(atomic_load(&loop->running) == (unsigned)(loop->count - 1 - number), FINISH_NANOSECONDS)
   unsigned absent = loop->count - 1 - number;
   for (int each = 0; each < number; each++) {
-    Share* offer = atomic_load(&hired[each]->offer); /* other than its own: it has begun, maybe another loop */
+    Share* offer = atomic_load(&hired[each]->offer); /* other than its share: it has begun, or has another loop */
     absent += offer == &loop->shares[each + 1] && atomic_compare_exchange_strong(&hired[each]->offer, &offer, IDLE);
   }
   if (absent > 0) atomic_fetch_sub(&loop->running, absent);
@@ -265,7 +265,7 @@ void* tvmconv_new_pool(int threads) {
   Pool* pool = calloc(1, sizeof *pool);
   if (pool == NULL) return NULL;
   free_lock(&pool->growing);
-  pool->usual = threads - 1;
+  pool->usual = threads - 1 < MOST_WORKERS ? threads - 1 : MOST_WORKERS;
   const int usable = usable_processors();
   atomic_init(&pool->processors, usable < threads ? threads : usable);
   return pool;
@@ -313,7 +313,7 @@ void tvmconv_free_team(void* pool) {
 
 static Pool* of_process;
 
-/* A forked child has none of the threads, whatever another thread was doing with them. */
+/* A forked child has none of the threads, whatever the parent's other threads did with them. */
 static void in_child(void) {
   free_lock(&of_process->growing);
   atomic_store(&of_process->alive, 0);

@@ -41,7 +41,7 @@ static inline void* new_lines(size_t bytes) {
 }
 static inline void free_lines(void* place) { free(place); }
 
-/* A pointer of each thread, which a function is called with when it ends; returns whether there is one. */
+/* A pointer of each thread, passed to a function when the thread ends; returns whether there is one. */
 typedef pthread_key_t Key;
 static inline int new_key(Key* key, void (*at_end)(void*)) { return pthread_key_create(key, at_end) == 0; }
 static inline void* key_value(Key key) { return pthread_getspecific(key); }
@@ -51,9 +51,8 @@ static inline int set_key(Key key, void* value) { return pthread_setspecific(key
 #define THREAD_RESULT void*
 #define THREAD_DONE NULL
 
-/* Starts a thread that nobody waits for, and that handles no signal: those are the program's; of a stack of so many bytes, 0: as usual,
- * or of USUAL_STACK_BYTES.
- * Returns whether there is one. */
+/* Starts a detached thread that handles no signals, which are the program's, with a stack of so many bytes; 0: the system's default,
+ * or USUAL_STACK_BYTES. Returns whether it was started. */
 static inline int start_thread(THREAD_RESULT (*run)(void*), void* argument, size_t stack_bytes) {
   pthread_t thread;
   pthread_attr_t detached;

@@ -1,7 +1,7 @@
 /* Exponentials of vectors of f32. */
 #pragma once
 
-/* 1.5 * 2**23, so that a sum with it is rounded to a whole number, and 127 more, with which that is an exponent. */
+/* 1.5 * 2**23, so that a sum with it is rounded to a whole number, plus 127, which makes that a biased exponent. */
 #define EXPONENT 12583039.0f
 
 /* Defines e**x of vectors V from -88 to 88, within 2e-7 of it, of not a number that; I are vectors of as many integers. */

@@ -40,7 +40,7 @@ static int is_first(const char* prefix, int processor, const char* allowed, int 
   return 1;
 }
 
-/* Returns how much a processor does at most, beside others: less of efficient cores. 0: the kernel does not say, as before Linux 6.12 on x86. */
+/* Returns the capacity of a processor relative to others: efficient cores have less. 0: the kernel has none, as before Linux 6.12 on x86. */
 static int capacity(const char* prefix, int processor) {
   char path[PATH];
   snprintf(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d/cpu_capacity", prefix, processor);
@@ -52,7 +52,7 @@ static int capacity(const char* prefix, int processor) {
   return found;
 }
 
-/* Gives 1 to those whose core is one of performance, which x86 has counters of their own for; returns whether one of them is allowed. */
+/* Gives 1 to processors of performance cores, which have performance counters of their own on x86; returns whether one is allowed. */
 static int mark_performance(const char* prefix, int* capacities, const char* allowed, int most, char* marked) {
   char path[PATH];
   int found = 0;
@@ -62,7 +62,7 @@ static int mark_performance(const char* prefix, int* capacities, const char* all
   return found;
 }
 
-/* Returns the most of some processors that one node of memory has; all where the kernel knows no nodes. */
+/* Returns the most of the chosen processors that are of one NUMA node; all where the kernel knows no nodes. */
 static int of_one_node(const char* prefix, const char* chosen, int most, char* marked, char* nodes) {
   char path[PATH];
   int all = 0, largest = 0;
@@ -97,7 +97,8 @@ int tvmconv_cores(const char* prefix, const char* allowed, int most) {
   return cores > ALL_PROCESSORS ? cores : ALL_PROCESSORS;
 }
 
-/* Reads the processors of this thread, or of the process's first where they are more: a program may have bound this one. Returns how many. */
+/* Reads the processors of this thread, or of the process's first thread if these are more: a program may have bound this one. Returns their
+ * number. */
 static int read_affinity(size_t size, cpu_set_t* set) {
   const int first = sched_getaffinity(getpid(), size, set) == 0 ? CPU_COUNT_S(size, set) : 0;
   const int own = sched_getaffinity(0, size, set) == 0 ? CPU_COUNT_S(size, set) : 0;

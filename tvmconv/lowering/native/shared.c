@@ -1,5 +1,5 @@
-/* One pool of threads for all libraries of a process: the first that needs it makes it, and tells tvm-ffi, where the others find
- * it by a name. It stays, as its libraries do. */
+/* One pool of threads for all libraries of a process: the first that needs it makes it, and registers it with tvm-ffi, where the others
+ * find it by a name. It is never freed, as libraries are never unloaded. */
 #include "threads.h"
 
 #include <stdatomic.h>
@@ -9,7 +9,7 @@
 
 #include "parallel.h"
 
-/* Name of what libraries have in common: raise the number where this changes. */
+/* Name of the struct that libraries share: raise the number where it changes. */
 #define NAME "tvmconv.threads.1"
 #define LOOK_NANOSECONDS (INT64_C(5) * 1000000000)
 typedef struct {
@@ -41,7 +41,7 @@ static Threads* find(void) {
   return status == 0 && found.type_index == kTVMFFIOpaquePtr ? found.v_ptr : NULL;
 }
 
-/* Registers a candidate; returns whether no other came before. */
+/* Registers a candidate; returns whether it is the first. */
 static int offer(Threads* candidate) {
   const TVMFFIByteArray name = {NAME, sizeof NAME - 1};
   TVMFFIObjectHandle function = NULL, error = NULL;
@@ -83,7 +83,7 @@ static Threads* threads_of_process(void) {
   return threads;
 }
 
-/* Affinity and quotas may change: a call some seconds after the last look takes another, which is some 0.1 ms. */
+/* Affinity and quotas may change: a call some seconds after the last look reads them again, in some 0.1 ms. */
 int tvmconv_threads(void) {
   static _Atomic int64_t looked;
   Threads* threads = threads_of_process();

@@ -15,7 +15,7 @@ INLINE void NAME(tile)(int rows, int vectors, const float* a, int64_t row, int64
         sums[r][v] = *(const V*)(to + r * to_row + v * LANES) * factor[v];
       else
         sums[r][v] = (V){};
-  const float* from[4] = {a, a + 3 * row, a + 6 * row, a + 9 * row}; /* of three rows each, as x86 can address */
+  const float* from[4] = {a, a + 3 * row, a + 6 * row, a + 9 * row}; /* of three rows each, which x86 addresses by one register */
   for (int64_t k = 0; k < steps; k++) {
     V by[2];
 #pragma GCC unroll 2

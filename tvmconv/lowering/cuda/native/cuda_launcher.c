@@ -82,7 +82,7 @@ __attribute__((format(printf, 2, 3))) static int fail(const char* kind, const ch
   return -1;
 }
 
-/* Turn a driver's error into a raised one, which says what to do where that is known. */
+/* Raise a driver's error, with a hint where a remedy is known. */
 static int check(CUresult result, const char* what, const char* of, CUdevice device) {
   if (result == CUDA_SUCCESS) return 0;
   const char* text = NULL;
@@ -165,7 +165,7 @@ static int prepare(int id) {
   for (int i = 0; i < tvmconv_num_launches; ++i) {
     const struct tvmconv_launch* launch = &tvmconv_launches[i];
     CUfunction function = NULL;
-    /* Moves the code to the GPU, which would otherwise wait for the first launch. */
+    /* Moves the code to the GPU; otherwise the first launch would. */
     if (check(cuKernelGetFunction(&function, kernels[i]), "loading ", launch->function, device) != 0) return -1;
     CUresult result = cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)launch->shared_bytes,
                                            kernels[i], device);

@@ -18,7 +18,7 @@ struct tvmconv_array {
 };
 
 /* Arguments of cuTensorMapEncodeTiled for an array, `offset` bytes after its beginning, by which kernels copy its boxes. The
- * axis whose elements lie together is the first; `distances` are in bytes, of the axes after it. */
+ * contiguous axis is the first; `distances` are in bytes, of the axes after it. */
 struct tvmconv_tensor_map {
   uint64_t offset;
   int32_t type, swizzle; /* CUtensorMapDataType, CUtensorMapSwizzle */

@@ -6,7 +6,7 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
-// A CUtensorMap, which the driver encodes: an array, and which of its elements a box has.
+// A CUtensorMap, which the driver encodes: an array, and the elements of its boxes.
 struct alignas(64) tvmconv_tensor_map {
   uint64_t words[16];
 };
@@ -15,13 +15,13 @@ __device__ __forceinline__ uint32_t tvmconv_shared_address(const void *pointer) 
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// ---- Barriers: a phase ends when so many threads have arrived and all bytes that were announced have come ----
+// ---- Barriers: a phase ends when so many threads and all announced bytes have arrived ----
 
 __device__ __forceinline__ void tvmconv_barrier_init(uint64_t *barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(tvmconv_shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
-// Before the threads' barrier, in the thread that has initialised: others, and copies, find what it wrote.
+// Makes initialised barriers visible to other threads, and to copies: in the thread that initialised them, before __syncthreads.
 __device__ __forceinline__ void tvmconv_barriers_ready() {
   asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -36,7 +36,7 @@ __device__ __forceinline__ void tvmconv_arrive_expecting(uint64_t *barrier, int 
                : "memory");
 }
 
-// Wait for the end of the phase of this parity: the first phase has 0, and 1 is that before it, which has ended.
+// Wait for the end of the phase of this parity: 0 is the first phase, 1 the one before it, which has ended.
 __device__ __forceinline__ void tvmconv_wait(uint64_t *barrier, int parity) {
   asm volatile(
       "{\n\t"
@@ -49,12 +49,12 @@ __device__ __forceinline__ void tvmconv_wait(uint64_t *barrier, int parity) {
       : "memory");
 }
 
-// So many threads at a barrier of the block's, of which 0 is that of all.
+// Wait for so many threads at a named barrier of the block; 0 is that of __syncthreads.
 __device__ __forceinline__ void tvmconv_meet(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// ---- Copies of boxes, by one thread; coordinates begin with the axis whose elements lie together ----
+// ---- Copies of boxes, by one thread; coordinates begin with the contiguous axis ----
 
 __device__ __forceinline__ void tvmconv_load_box(void *to, const tvmconv_tensor_map *map, uint64_t *barrier, int c, int w,
                                                  int h, int d, int n) {
@@ -104,7 +104,7 @@ __device__ __forceinline__ void tvmconv_multiplies_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
-// Keeps the compiler from moving what reads the sums to before the wait for them, of which it knows nothing.
+// Keeps the compiler from moving reads of the sums before the wait, whose effect on them it does not know.
 template <int count>
 __device__ __forceinline__ void tvmconv_settle(float (&sums)[count]) {
 #pragma unroll

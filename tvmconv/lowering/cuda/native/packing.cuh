@@ -21,8 +21,8 @@ __device__ __forceinline__ int tvmconv_source(int batch, int outer, int inner, i
   return inside ? element + group * Array::kFromGroup + (x - group * Array::kGroup) * Array::kFromX : -1;
 }
 
-// Copies arrays that lie as the copy does, or have so few x that those of other pixels, which lie together, are neighbours' too:
-// each thread fills 16 bytes.
+// Copies arrays whose order is that of the copy, or with so few x that neighbouring threads still read neighbouring pixels: each
+// thread fills 16 bytes.
 template <class Array>
 __device__ __forceinline__ void tvmconv_gather(const Bits *from, Bits *to, unsigned block) {
   constexpr unsigned kAll = Array::kBatch * Array::kPaddedOuter * Array::kPaddedInner * Array::kPaddedX;

@@ -1,8 +1,8 @@
 // Convolution as an implicit matrix multiplication for Hopper. tvmconv/lowering/cuda/wgmma.py writes the constants of a problem, its
 // phases, the instruction `tvmconv_multiply` and its epilogue `tvmconv_finish` before this.
 //
-// The outputs of a transposed convolution are of phases, which sum other taps (wgmma_phases.py); a convolution has one. Each
-// has a map of its own, whose neighbours are outputs of the phase.
+// The outputs of a transposed convolution form phases, each of which sums taps of its own (wgmma_phases.py); a convolution has one
+// phase. Each phase has a map of its own outputs.
 // A tile of the output is a box of pixels of a phase, a row each, times kColumns channels. Its depth goes by steps: kSpan
 // channels of data and a tap, or kTogether taps that follow one another. One thread, the producer, fills two rings of stages:
 // one with boxes of data (what lies outside of data arrives as zeros: padding, and channels beyond the last), one with kSpan x
@@ -15,13 +15,13 @@
 // pixels, not channels, lie together in shared memory.
 //
 // With kAlternate, each consumer has all rows of every other tile: one multiplies while the other stores. They multiply in
-// turns, since who waits for a stage to be full must not be a whole ring ahead of those who fill it.
+// turns, since a consumer that waits for a full stage must not be a whole ring ahead of the producer.
 //
 // The box of data is the output's box moved by the tap; or, with kHalo, it has what all taps of the last two axes read. Rows
 // of the product are then the pixels of that box from the tap's first one on, so some are no pixels of the output.
 //
-// Of several groups, a tile's data are the channels of those that its outputs are of, of which there are as many in all tiles;
-// the filter has zeros where an output's group has no channel.
+// With several groups, a tile's data are the channels of its outputs' groups, equally many in all tiles; the filter has zeros
+// where an output's group has no channel.
 //
 // Rows of 128, 64 or 32 bytes lie swizzled, as copies and multiplications agree: of their address, bits 4-6, 4-5 or 4 are
 // exclusive-ored with as many from bit 7 on. So every stage begins at a multiple of 1024 bytes.
@@ -50,8 +50,8 @@ struct TileStart {
   int o, w, h, d, n, phase;
 };
 
-// The tile that a block computes in a round, if there are so many. The first ones have the most taps: blocks take turns
-// forwards and backwards, so that who had more than others gets less.
+// The number of the tile that a block computes in a round, if there are so many. The first tiles have the most taps: blocks take
+// them forwards and backwards in turn, so that a block that had more taps than others gets fewer next.
 __device__ __forceinline__ int tvmconv_number(int round) {
   return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }
@@ -71,7 +71,7 @@ __device__ __forceinline__ TileStart tvmconv_tile(int number) {
   return tile;
 }
 
-// The stage that is next, and the parity of the phase of its barriers that this is.
+// The next stage, and the parity of the present phase of its barriers.
 template <int kCount>
 struct Ring {
   uint64_t *full;
@@ -145,8 +145,8 @@ __device__ __forceinline__ void tvmconv_produce(unsigned char *data_stages, unsi
   }
 }
 
-// A matrix in shared memory, in swizzled rows of so many bytes. Every 8 rows follow those before; where the rows are of columns
-// and a row has not all of them, the next ones lie `leading` bytes after those before.
+// The descriptor of a matrix in shared memory, in swizzled rows of so many bytes. Every 8 rows follow the 8 before; where rows are
+// of columns, and one has not all columns, the next columns are `leading` bytes further.
 template <int kBytes>
 __device__ __forceinline__ uint64_t tvmconv_matrix(const void *start, int leading) {
   constexpr uint64_t swizzle = kBytes == 128 ? 1 : kBytes == 64 ? 2 : 3;
@@ -208,7 +208,7 @@ __device__ __forceinline__ void tvmconv_store(const tvmconv_output_maps &output,
   tvmconv_stores_commit();
 }
 
-// Vectors that lie together are neighbouring threads'.
+// Neighbouring threads store neighbouring vectors.
 __device__ __forceinline__ void tvmconv_store(Element *output, const unsigned char *out, const TileStart &tile) {
   constexpr int kElements = sizeof(Vector) / sizeof(Element);
   constexpr int kVectors = (kPlanes ? kRows : kColumns) / kElements, kApart = kPlanes ? kColumns : kRows;
@@ -350,7 +350,7 @@ extern "C" __global__ void __launch_bounds__(3 * kGroup, 1)
   uint64_t *barriers = reinterpret_cast<uint64_t *>(out + (kAlternate ? 2 : 1) * kOutBytes);
   const DataRing data_ring{barriers};
   const FilterRing filter_ring{barriers + 2 * kDataStages};
-  uint64_t *turns = barriers + 2 * (kDataStages + kStages);  // of each consumer, which the other one gives
+  uint64_t *turns = barriers + 2 * (kDataStages + kStages);  // one a consumer, at which the other one arrives
   if (threadIdx.x == 0) {
     for (int i = 0; i < kDataStages + kStages; ++i) {
       uint64_t *full = i < kDataStages ? data_ring.full + i : filter_ring.full + i - kDataStages;

@@ -1,8 +1,8 @@
-/* Attention of a network's plan, by its call's threads: for each query the mean of values, weighted by e to the power of its product
- * with their keys. Compiled for the widest vectors of the CPU that the network is for.
+/* Attention of a network, by its call's threads: for each query the mean of values, weighted by e to the power of its product with
+ * their keys. Compiled for the widest vectors of the CPU that the network is for.
  *
- * Keys come in blocks. The scores of one block, of a few queries, stay in the cache: their powers are of what they are below
- * the greatest score so far, and sums of the blocks before are brought to a greater one by a factor.
+ * Keys come in blocks. The scores of one block, of a few queries, stay in the cache: powers are of their differences to
+ * the greatest score so far, and a factor rescales sums of the blocks before when it grows.
  */
 #include <math.h>
 #include <stddef.h>
@@ -25,19 +25,19 @@ enum { F32_TYPE, BF16_TYPE, BOOL_TYPE };
 enum { NO_MASK, ADDED, KEPT_WHERE, KEPT_WHERE_NOT };
 #define ITEM(type) ((type) == F32_TYPE ? 4 : (type) == BF16_TYPE ? 2 : 1)
 
-/* Strides of an operand, in elements: of each index of a batch, of a query or key, of a number of it. */
+/* Strides of an operand, in elements: of each axis of the batch, of queries or keys, of the numbers of one. */
 typedef struct {
   int64_t offset, batch[BATCH_AXES], row, column, type;
 } Place;
 
-/* A mask is added to scores, or keeps them where it is true, or false, and puts a number (its bits) in place of the others. */
+/* A mask is added to scores, or keeps those where it is true, or false, and replaces the others by a number (`fill`, its bits). */
 typedef struct {
   Place place; /* its rows are of queries, its columns of keys */
   int64_t kind, fill;
 } Mask;
 
-/* Numbers that `tvmconv/network/operators/attention.py` writes. Products are multiplied by a factor (its bits) and by the scale, of which an index of
- * the batch has one element. */
+/* Numbers that `tvmconv/network/operators/attention.py` writes. Products are multiplied by a factor (its bits) and by an element of the scale for each index of
+ * the batch. */
 typedef struct {
   int64_t batch[BATCH_AXES], query_count, key_count, depth, width;
   Place queries, keys, values, output, scale;
@@ -126,7 +126,7 @@ INLINE float number(int64_t type, const char* from) {
 #include "operators/attention_block.h"
 #endif
 
-/* Blocks of queries: as many of two wide vectors as there are, and of what is left one of two, or of one and perhaps a narrow one. */
+/* Blocks of queries: of two wide vectors each; the rest is a block of two, or one of one and perhaps a narrow one. */
 enum { TWO, ONE, FEW };
 
 static int64_t count_blocks(int64_t queries) {
@@ -138,7 +138,7 @@ static int64_t count_blocks(int64_t queries) {
   return blocks;
 }
 
-/* The first query of a block, and how many they are; returns of which kind it is. */
+/* Sets the first query of a block, and their number; returns its kind. */
 static int find_block(int64_t queries, int64_t block, int64_t* first, int64_t* count) {
   *first = block * 2 * WIDE;
 #ifdef NARROW
@@ -181,10 +181,10 @@ STEP(end)
 
 /* The most keys of a block: their scores, of two vectors of queries, are 12 KiB. */
 #define MOST_KEYS 96
-/* The most blocks of queries of a task, which share what is copied, and how many tasks there are to be before they do. */
+/* The most blocks of queries of a task, which share copies; and the number of tasks wanted before blocks share a task. */
 #define MOST_BLOCKS 4
 #define TASKS 32
-/* Rows that lie so far from each other have one place in the L1 cache for all. */
+/* Distance of rows that share one set of the L1 cache. */
 #define ALIAS_BYTES 4096
 /* Products below which, in about 5 us, the caller's thread computes alone. */
 #define FEW_PRODUCTS 200000
@@ -206,7 +206,7 @@ INLINE int64_t offset_of(const Numbers* numbers, const Place* place, int64_t ind
   return offset * ITEM(place->type);
 }
 
-/* Returns the keys, or values, from `first` on, as they are or copied to `room`, and where their rows and columns are. */
+/* Returns the keys, or values, from `first` on, in place or copied to `room`, and sets the strides of rows and columns. */
 static const float* block_of(const char* from, const Place* place, int64_t first, int64_t count, int64_t width, int copies,
                              float* room, int64_t* row, int64_t* column) {
   from += first * place->row * ITEM(place->type);

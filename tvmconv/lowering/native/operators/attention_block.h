@@ -1,8 +1,8 @@
 /* Attention of a block of queries, by vectors of LANES of them: attention.c includes this once for each width of its vectors, with
  * NAME(x) as the name of x, EACH(m, s) as m(lane, s) of all lanes, and MOST_TWO as the most rows of a tile of two vectors.
  *
- * A lane is a query. So the greatest score, the sum of powers and the rounding are those of each lane; keys and values are read
- * number by number as they lie, and only queries and outputs are transposed.
+ * A lane is a query: the greatest score, the sum of powers and the rounding are computed lane by lane. Keys and values are read
+ * number by number in place, and only queries and outputs are transposed.
  */
 #define V NAME(F32)
 #define I NAME(I32)
@@ -13,7 +13,7 @@ typedef uint8_t NAME(U8) __attribute__((vector_size(LANES), aligned(1), may_alia
 
 #define SELECT(condition, a, b) ((V)(((condition) & (I)(a)) | (~(condition) & (I)(b))))
 
-/* The greater; the second, where either is not a number. */
+/* The greater; the second, where either is NaN. */
 INLINE V NAME(greater)(V a, V b) {
 #ifdef GREATER
   return (V)GREATER(a, b);
@@ -44,10 +44,10 @@ INLINE void NAME(multiply)(int vectors, const float* a, int64_t row, int64_t ste
 
 DEFINE_POWER(NAME(power_within), V, I)
 
-/* e**x of what is not above 0, within 2e-7 of 1; below -88 it is 0, of not a number that. */
+/* e**x of x up to 0, within 2e-7 of 1; below -88 it is 0, of NaN it is NaN. */
 INLINE V NAME(power)(V x) { return NAME(power_within)(NAME(greater)((V){} - 88.0f, x)); }
 
-/* A number of any type as the vector that begins with it. */
+/* Loads the vector of any type that begins at `from`. */
 INLINE V NAME(load)(int type, const char* from) {
   if (type == F32_TYPE) return *(const V*)from;
   if (type == BF16_TYPE) return (V)(__builtin_convertvector(*(const NAME(U16)*)from, I) << 16);
@@ -64,7 +64,7 @@ INLINE void NAME(store)(int type, char* to, V value) {
   }
 }
 
-/* Rows become columns: rows i and i + s of each square of 2s exchange what crosses its diagonal. */
+/* Transposes: rows i and i + s of each square of 2s exchange the halves across its diagonal. */
 INLINE void NAME(transpose)(V* rows) {
 #define LOW(lane, s) ((lane) & (s) ? LANES + (lane) - (s) : (lane))
 #define HIGH(lane, s) ((lane) & (s) ? LANES + (lane) : (lane) + (s))
@@ -88,7 +88,7 @@ INLINE void NAME(transpose)(V* rows) {
 #undef HIGH
 }
 
-/* to[c][r] = from[r][c] * factor, of `count` rows, after which the last is repeated. */
+/* to[c][r] = from[r][c] * factor, of `count` rows; the last is repeated in the remaining lanes. */
 INLINE void NAME(pack_of)(int type, int vectors, const char* from, int64_t row, int64_t column, int64_t count, int64_t columns,
                           float factor, float* to) {
   const int64_t item = ITEM(type);
@@ -180,7 +180,7 @@ static inline void NAME(copy)(int64_t type, const char* from, int64_t column, in
   for (; c < width; c++) to[c] = number(type, from + c * column * ITEM(type));
 }
 
-/* Scores of a block of keys under a mask. */
+/* Applies a mask to the scores of a block of keys. */
 static __attribute__((noinline)) void NAME(mask)(const Mask* mask, const float* by, float* scores, int64_t vectors) {
   const V fill = (V){} + as_float(mask->fill);
   for (int64_t i = 0; i < vectors * LANES; i += LANES) {
@@ -194,7 +194,7 @@ static __attribute__((noinline)) void NAME(mask)(const Mask* mask, const float* 
   }
 }
 
-/* Scores of a block of keys become powers, of which the greatest score of all blocks so far is e**0. */
+/* Replaces the scores of a block of keys by e to the power of their differences to the greatest score of all blocks so far. */
 INLINE void NAME(powers)(int vectors, float* scores, int64_t keys, V* greatest, V* total, V* factor) {
   V most[2], sums[2] = {{}, {}}, base[2];
   for (int v = 0; v < vectors; v++) most[v] = greatest[v];

@@ -76,8 +76,8 @@ static int raise_of(const Indices *all) {
   return -1;
 }
 
-/* indices[count][width] -> checked, of 4 or 8 bytes each, as many or more to 4: those of one column, which lie from `low` to below
- * `end`, which is at most as great as they can be; else an IndexError. */
+/* indices[count][width] -> checked, of 4 or 8 bytes each, or from 8 to 4: copies one column, whose indices must be from `low` to below
+ * `end`, a value of their type; else raises an IndexError. */
 int tvmconv_check_indices(const void *indices, void *checked, int64_t count, int64_t width, int64_t column, int64_t low, int64_t end,
                           int64_t bytes, int64_t checked_bytes) {
   Indices all = {(const char *)indices + column * bytes,

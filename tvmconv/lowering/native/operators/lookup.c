@@ -18,8 +18,8 @@ typedef struct {
 
 #if defined(__AVX2__)
 #define STEP 64
-/* Rows of 16, of which a byte's first four bits give one. vpshufb gives 0 where an index is negative, so that each row's difference to
- * the one before is added where the byte, less the rows before, is not. Bytes from 128 on are negative: they have rows of their own. */
+/* Rows of 16, chosen by a byte's first four bits. vpshufb gives 0 where an index is negative, so that each row's difference (xor) to
+ * the one before is applied where the byte, less 16 for each row before, is not. Bytes from 128 on are negative: they have rows of their own. */
 static void rows_of(const uint8_t* table, __m256i* rows) {
   for (int row = 0; row < 16; row++) {
     const __m128i own = _mm_loadu_si128((const __m128i*)(table + 16 * row));
@@ -52,7 +52,7 @@ static void look_up_vectors(const uint8_t* table, const uint8_t* from, uint8_t* 
 }
 #elif defined(__ARM_NEON) && defined(__aarch64__)
 #define STEP 16
-/* Each instruction looks 64 up, and ignores larger indices. */
+/* Each instruction looks up in 64 bytes, and ignores larger indices. */
 static void look_up_vectors(const uint8_t* table, const uint8_t* from, uint8_t* to, int64_t count) {
   uint8x16x4_t parts[4];
   for (int part = 0; part < 4; part++)

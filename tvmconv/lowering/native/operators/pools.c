@@ -1,4 +1,4 @@
-/* Pools of a network's plan, by its call's threads: data are f32 or bf16, their channels last. Compiled for the widest vectors of the
+/* Pools of a network, by its call's threads: data are f32 or bf16, channels last. Compiled for the widest vectors of the
  * CPU that the network is for.
  */
 #include <math.h>
@@ -12,11 +12,11 @@ typedef struct {
   int64_t inputs, outputs, taps, stride, pad, dilation;
 } Axis;
 
-/* Reductions of taps: the greatest of numbers, the greatest where some may be none, the sum by a number, if that is not 0. */
+/* Reductions of taps: the maximum, the maximum where some elements may be NaN, the sum, divided by a number that is not 0. */
 enum { GREATEST, KEEPING, MEAN };
 
-/* Brings the elements of some vectors from `at` on of all taps together, or of one that is not whole; of the greatest, `poison` becomes
- * NaN where an element is NaN or infinite. */
+/* Reduces all taps' elements of some vectors from `at` on, or of a partial one; of the maximum, `poison` becomes NaN where an element
+ * is NaN or infinite. */
 INLINE void vectors(const char* const* taps, int64_t count, int64_t at, float by, char* to, F32* poison, int many, int64_t left,
                     int kind, int in, int out) {
   F32 made[4], found[4];
@@ -73,10 +73,10 @@ typedef void Together(const char* const* taps, int64_t count, int64_t elements, 
 #define BY_TYPES(kind) {{kind##_WHOLE_WHOLE, kind##_WHOLE_HALF}, {kind##_HALF_WHOLE, kind##_HALF_HALF}}
 #endif
 TYPES(GREATEST) TYPES(KEEPING) TYPES(MEAN)
-/* Functions by the types that are read and written. */
+/* Functions by the types of inputs and outputs. */
 static Together* const known[3][2][2] = {BY_TYPES(GREATEST), BY_TYPES(KEEPING), BY_TYPES(MEAN)};
 
-/* The taps of an output that meet an input: the first, and the one after the last. */
+/* Sets the first tap of an output that meets an input, and the one after the last. */
 static void meet(const Axis* axis, int64_t output, int64_t* first, int64_t* last) {
   int64_t start = output * axis->stride - axis->pad, beyond = axis->inputs - start;
   *first = start < 0 ? (-start + axis->dilation - 1) / axis->dilation : 0;
@@ -96,14 +96,14 @@ typedef struct {
 /* Elements of a row that a thread has on its stack. */
 #define MOST_ROW 32768
 
-/* Returns whether a row is made of the rows that its windows meet, and then of their columns: fewer reads, where windows overlap. */
+/* Returns whether a row is reduced from the rows that its windows meet, then from their columns: fewer reads where windows overlap. */
 static int is_by_rows(const Pooling* pooling) {
   const Axis* axes = pooling->axes;
   const int64_t rows = axes[0].taps * axes[1].taps, columns = axes[2].taps;
   return rows > 1 && axes[2].inputs * pooling->channels <= MOST_ROW && rows * columns > rows * axes[2].stride + columns + 2;
 }
 
-/* Makes a row of outputs of `rows`, of the first `count` of which each has all columns; returns whether all numbers are finite. */
+/* Computes a row of outputs from the first `count` of `rows`, each with all columns; returns whether all elements are finite. */
 static int columns_of(const Pooling* pooling, const char* const* rows, int64_t count, int kind, int in, float by_rows, char* to) {
   const Axis* axis = &pooling->axes[2];
   const int64_t pixel = pooling->channels * SIZE(in), size = pooling->channels * SIZE(pooling->type);
@@ -122,7 +122,7 @@ static int columns_of(const Pooling* pooling, const char* const* rows, int64_t c
     for (int64_t row = 0; row < count && !alike; row++)
       for (int64_t x = first; x < last; x++)
         taps[met++] = rows[row] + (column * axis->stride - axis->pad + x * axis->dilation) * pixel;
-    /* Neighbours whose taps are neighbours, too, are made as one. */
+    /* Neighbours whose taps are neighbours, too, are computed as one. */
     for (run = 1; axis->stride == 1 && column + run < axis->outputs; run++) {
       int64_t next, end;
       meet(axis, column + run, &next, &end);
@@ -152,7 +152,7 @@ static int pool_row(void* context, int64_t task) {
   const int by_rows = is_by_rows(pooling);
   float row[by_rows ? elements : 1];
   const char* made = (const char*)row;
-  for (int kind = pooling->kind;; kind = KEEPING) { /* once more, if a number may be none */
+  for (int kind = pooling->kind;; kind = KEEPING) { /* once more, if an element may be NaN */
     F32 poison = {};
     if (by_rows) known[kind][pooling->type][WHOLE](rows, count, elements, 0, (char*)row, &poison);
     const int finite = by_rows ? is_finite(poison) && columns_of(pooling, &made, 1, kind, WHOLE, count, to)
@@ -161,8 +161,8 @@ static int pool_row(void* context, int64_t task) {
   }
 }
 
-/* The numbers of each axis one after the other: three axes, the first of one input and output where there are fewer; every output
- * meets an input. Of few elements, which take about 10 us, by the caller's thread alone. */
+/* The numbers of each axis in turn: three axes, the first of one input and output where there are fewer; every output meets an
+ * input. Few elements, which take about 10 us, are computed by the caller's thread alone. */
 #define NUMBERS(a) int64_t a##_in, int64_t a##_out, int64_t a##_taps, int64_t a##_stride, int64_t a##_pad, int64_t a##_dilation
 #define AXIS(a) {a##_in, a##_out, a##_taps, a##_stride, a##_pad, a##_dilation}
 #define FEW 65536

@@ -1,4 +1,4 @@
-/* Products of two tensors of f32 that a network's plan computes both, of any extents, by its call's threads: rows of the left one times
+/* Products of two tensors of f32 that are both data of a network, of any extents, by its call's threads: rows of the left one times
  * columns of the right one, each sum in the order of its terms. Compiled for the widest vectors of the CPU that the network is for.
  */
 #include <stddef.h>
@@ -27,8 +27,8 @@ extern int (*__TVMBackendFreeWorkspace)(int device_type, int device_id, void* bl
 #define MOST_TWO (LANES == 8 ? 6 : 12)
 #include "tiles.h"
 
-/* Columns that are computed together; the most terms, whose rows of these columns lie in the L1 cache (AVX2: 16 KiB), and the most and
- * fewest rows of a task, if there are so many tasks; rows for which nothing is copied. */
+/* Columns that are computed together; the most terms, whose rows of these columns the L1 cache keeps (AVX2: 16 KiB); the most and
+ * fewest rows of a task, and the number of tasks wanted; rows for which nothing is copied. */
 enum { COLUMNS = 2 * LANES, MOST_TERMS = 256, MOST_LINES = 192, FEWEST_LINES = 24, TASKS = 32, FEW_LINES = 2 * MOST_TWO };
 /* Products below which, in about 5 us, the caller's thread computes alone. */
 #define FEW_PRODUCTS 200000
@@ -50,8 +50,8 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 PRODUCT(by_one, 1)
 PRODUCT(by_two, 2)
 
-/* Some rows of the left one times two vectors of columns, or one. The right one's rows are copied to where they lie together if many use
- * them, and the last columns to whole vectors; sums of these, too, lie apart. */
+/* Multiplies some rows of the left one by two vectors of columns, or one. Rows of the right one that many rows use are copied to contiguous
+ * memory, and the last columns to whole vectors, whose sums are in a copy, too. */
 static int multiply(void* context, int64_t index) {
   const Call* c = context;
   const int64_t line = index % c->groups * c->lines, lines = least(c->rows - line, c->lines);
@@ -83,8 +83,8 @@ static int multiply(void* context, int64_t index) {
   return 0;
 }
 
-/* Returns 0, or -1 with an error raised. Matrices lie one behind the other; of `left_count` and `right_count`, which are 1 or the same,
- * the greater are computed. */
+/* Returns 0, or -1 with an error raised. Matrices follow one another; `left_count` and `right_count` are equal, or one of them is 1
+ * and its matrix is used for all. */
 int tvmconv_network_product(const void* left, const void* right, void* output, int64_t left_count, int64_t right_count, int64_t rows,
                             int64_t terms, int64_t columns) {
   Call call = {.left = left, .right = right, .output = output, .rows = rows, .terms = terms, .columns = columns,

@@ -1,4 +1,4 @@
-/* The steps of a recurrent layer, one after the other, each with the product of its state; each by its call's threads.
+/* Steps of a recurrent layer in sequence, each with the product of the state and a matrix, by the call's threads.
  * Compiled for the widest vectors of the CPU that the network is for. Each sum is one chain, in the order of the state's numbers.
  */
 #include "elements.h"
@@ -11,13 +11,13 @@ extern int (*__TVMBackendFreeWorkspace)(int device_type, int device_id, void* bl
 
 enum { TANH, RELU, GRU, GRU_LINEAR, LSTM, LSTM_PROJECTED, LSTM_ROUNDED }; /* as in tvmconv/network/operators/recurrent.py */
 static const int gates[] = {1, 1, 3, 3, 4, 4, 4};
-/* Products of a part of a step, and numbers of its matrix, which come from the L2 cache at best, below which the caller's thread computes
- * alone, in about 3 us; else tasks, if the batch makes so many. */
+/* Products of a part of a step, and numbers of its matrix, which are read from the L2 cache at best: below both, the caller's thread computes
+ * alone, in about 3 us. Else the number of tasks, if the batch is large enough. */
 enum { FEW_PRODUCTS = 120000, FEW_NUMBERS = 48000, TASKS = 32 };
 
 DEFINE_POWER(power_within, F32, I32)
 
-/* e**x, within 2e-7 of it from -88 to 88, beyond that of these; of not a number that. */
+/* e**x, within 2e-7 of it from -88 to 88, beyond these that of the nearer one; NaN of NaN. */
 INLINE F32 power(F32 x) {
   x = (F32)(((I32)x & ~(x < -88.0f)) | ((I32)((F32){} - 88.0f) & (x < -88.0f)));
   x = (F32)(((I32)x & ~(x > 88.0f)) | ((I32)((F32){} + 88.0f) & (x > 88.0f)));
@@ -44,7 +44,7 @@ enum { PANEL = 64, PART = 16 }; /* as in recurrent.py */
 PRODUCT(by_one, 1)
 PRODUCT(by_two, 2)
 
-/* The same of one row, whose sums of a whole panel hide each other's latency. */
+/* The same of one row: the sums of a whole panel hide each other's latency. */
 static __attribute__((noinline)) void by_panel(const float* state, const float* matrix, int64_t terms, float* sums) {
   enum { VECTORS = PANEL / LANES };
   F32 sum[VECTORS];
@@ -76,15 +76,15 @@ typedef struct {
   int64_t steps, batch, size, width; /* numbers of a cell, and of a state */
   int64_t room, state_room; /* the same in whole parts, with zeros in the matrix beyond the size */
   int64_t panels, state_panels, lines; /* a task is a panel of units, of so many of the batch */
-  /* Of each of the batch: the sums of its gates, its cell, what GRU_LINEAR adds to the last gate, what GRU's last gate, a projection
-   * and LSTM_ROUNDED multiply, its state, and the next one. */
+  /* Of each of the batch: the sums of its gates; its cell; GRU_LINEAR's addend of the last gate; the operand of GRU's last gate, of a
+   * projection and of LSTM_ROUNDED; its state, and the next one. */
   float *sums, *cell, *added, *other, *state, *next;
   int64_t step;
 } Layer;
 
 INLINE F32 at(const float* from, int64_t place) { return *(const F32*)(from + place); }
 
-/* Makes some units of a state of the sums of its gates, and of a cell; `added` is of GRU_LINEAR what the state gave the last gate. */
+/* Computes some units of a state, and of a cell, from the sums of the gates; `added` is GRU_LINEAR's product of the state for the last gate. */
 static void mix(const Layer* l, int64_t units, const float* sums, const float* added, const float* before, float* state, float* cell) {
   for (int64_t i = 0; i < units; i += LANES) {
     F32 made = at(sums, i);
@@ -109,7 +109,7 @@ static void mix(const Layer* l, int64_t units, const float* sums, const float* a
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Some of the batch, and some units or numbers of a state: what a task computes. */
+/* The rows of the batch, and the units or numbers of a state, that a task computes. */
 typedef struct {
   int64_t row, rows, unit, units, width; /* its panel has room for `width` */
 } Task;
@@ -123,7 +123,7 @@ static float* output_of(const Layer* l, int64_t row) {
   return l->output + ((l->backward ? l->steps - 1 - l->step : l->step) * l->batch + row) * l->width;
 }
 
-/* Sums of a gate: the inputs' share of it, or GRU_LINEAR's bias, and the product of states. */
+/* Sums up a gate: the inputs' share, or GRU_LINEAR's bias, and the product of the states. */
 static void sum_gate(const Layer* l, const Task* t, int gate, const float* states, int64_t far) {
   const int64_t parts = gates[l->kind], place = (l->backward ? l->steps - 1 - l->step : l->step) * l->batch;
   const int apart = l->kind == GRU_LINEAR && gate == 2;
@@ -138,7 +138,7 @@ static void sum_gate(const Layer* l, const Task* t, int gate, const float* state
   add_product(states + t->row * far, far, matrix, t->width, l->width, t->rows, apart ? added : sums, apart ? l->room : parts * l->room);
 }
 
-/* The units of a state, and of a cell, of the sums of the gates. */
+/* Computes units of a state, and of a cell, from the sums of the gates, and writes them to the output. */
 static void finish(const Layer* l, const Task* t) {
   const int64_t parts = gates[l->kind];
   const int is_projected = l->kind == LSTM_PROJECTED;
@@ -151,7 +151,7 @@ static void finish(const Layer* l, const Task* t) {
   }
 }
 
-/* The gates that take the state; what is left of GRU and LSTM_PROJECTED needs all units of these. */
+/* Computes the gates that read the state; the rest of GRU and LSTM_PROJECTED needs all units of these. */
 static int take_state(void* context, int64_t index) {
   const Layer* l = context;
   const Task t = task_of(l, index, l->panels, l->size, l->room);
@@ -188,7 +188,7 @@ static int project(void* context, int64_t index) {
   return 0;
 }
 
-/* The states of a step rounded to 256 numbers from the least, or 0, to the greatest, or 0, as DynamicQuantizeLinear rounds them. */
+/* Rounds the states of a step to 256 numbers from the least, or 0, to the greatest, or 0, as DynamicQuantizeLinear does. */
 static void round_states(const Layer* l) {
   const float whole = 12582912.0f; /* 1.5 * 2**23: a sum with it is rounded to a whole number, the even one of two */
   const int64_t numbers = l->batch * l->state_room;

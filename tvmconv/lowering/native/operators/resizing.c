@@ -1,6 +1,6 @@
-/* Tables of resizes whose extents calls give: what `tvmconv/network/operators/resize.py` has of fixed ones, number for number.
+/* Tables of resizes whose extents calls give: equal to those of `tvmconv/network/operators/resize.py` for fixed extents.
  *
- * Compiled without contraction of products and sums, so that it rounds as NumPy does.
+ * Compiled without contraction of products and sums, to round as NumPy does.
  */
 #include <math.h>
 #include <stdint.h>
@@ -10,7 +10,7 @@ enum { ROUND, PREFER_FLOOR, PREFER_CEIL, FLOOR, CEIL, TRUNCATE };
 /* Distance by which coordinates are moved off whole numbers before they are rounded down, or up. */
 static const float EPSILON = 1e-5f;
 
-/* A factor of 0: it is the quotient of the sizes. */
+/* Returns the coordinate of an output; a factor of 0 stands for the quotient of the sizes. */
 static float place(int64_t at, int64_t extent, int64_t size, int64_t mode, float factor) {
   const float x = (float)at, scale = (float)extent / (float)size;
   if (mode == ALIGN_CORNERS) return (float)(extent - 1) / (float)(size > 1 ? size - 1 : 1) * x;
@@ -19,7 +19,7 @@ static float place(int64_t at, int64_t extent, int64_t size, int64_t mode, float
   return (factor != 0 ? (x + 0.5f) / factor : (x + 0.5f) * scale) - 0.5f;
 }
 
-/* Rounds a coordinate; where a factor is given, as it is. */
+/* Rounds a coordinate, moved off whole numbers unless a factor is given. */
 static float whole(float x, int64_t rounding, float factor) {
   const float moved = factor != 0 ? 0 : EPSILON;
   switch (rounding) {
@@ -33,13 +33,13 @@ static float whole(float x, int64_t rounding, float factor) {
 
 static int32_t within(float x, int64_t extent) { return (int32_t)(x < 0 ? 0 : x > (float)(extent - 1) ? (float)(extent - 1) : x); }
 
-/* Gives elements by PyTorch's arithmetic; `scale` is the distance of outputs, 0: the quotient of the sizes. */
+/* Writes elements by PyTorch's arithmetic; `scale` is the distance of outputs, 0: the quotient of the sizes. */
 static void truncate_places(int32_t* table, int64_t extent, int64_t size, int64_t mode, float scale) {
   const float begin = mode == HALF_PIXEL ? 0.5f : 0, step = scale != 0 ? scale : (float)extent / (float)size;
   for (int64_t at = 0; at < size; at++) table[at] = within(floorf(((float)at + begin) * step), extent);
 }
 
-/* Gives which of `extent` elements each of `size` outputs is nearest to. */
+/* Writes for each of `size` outputs the nearest of `extent` elements. */
 void tvmconv_network_nearest(int32_t* table, int64_t extent, int64_t size, int64_t mode, float factor, int64_t rounding) {
   if (rounding == TRUNCATE) {
     truncate_places(table, extent, size, mode, factor);
@@ -51,12 +51,12 @@ void tvmconv_network_nearest(int32_t* table, int64_t extent, int64_t size, int64
                     : within(whole(place(at, extent, size, mode, factor), rounding, factor), extent);
 }
 
-/* Gives which element lies `after` the one before each output. */
+/* Writes for each output the element `after` places behind the one before it. */
 void tvmconv_network_before(int32_t* table, int64_t extent, int64_t size, int64_t mode, float factor, int64_t after) {
   for (int64_t at = 0; at < size; at++) table[at] = within(floorf(place(at, extent, size, mode, factor)) + (float)after, extent);
 }
 
-/* Gives how much each output has of the element after it. */
+/* Writes for each output the weight of the element after it. */
 void tvmconv_network_share(float* table, int64_t extent, int64_t size, int64_t mode, float factor) {
   for (int64_t at = 0; at < size; at++) {
     const float x = place(at, extent, size, mode, factor);
@@ -69,7 +69,7 @@ static float keys(float x, float alpha) {
   return x <= 1 ? ((alpha + 2) * x - (alpha + 3)) * x * x + 1 : ((alpha * x - 5 * alpha) * x + 8 * alpha) * x - 4 * alpha;
 }
 
-/* Gives the weight that each output has of the element `after` the one before it, -1 to 2; if it `excludes`, of those within alone. */
+/* Writes for each output the weight of the element `after`, -1 to 2, places behind the one before it; if it `excludes`, elements outside have none. */
 void tvmconv_network_cubic(float* table, int64_t extent, int64_t size, int64_t mode, float factor, int64_t after, float alpha,
                            int64_t excludes) {
   for (int64_t at = 0; at < size; at++) {

@@ -7,7 +7,7 @@ typedef struct {
   int64_t key, index;
 } Item;
 
-/* Equal ones stay in their order, so no two items are equal. */
+/* Items with equal keys keep their order, so no two items compare equal. */
 static int ascending(const void* left, const void* right) {
   const Item *a = left, *b = right;
   if (a->key != b->key) return a->key < b->key ? -1 : 1;
@@ -20,7 +20,7 @@ static int descending(const void* left, const void* right) {
   return a->index < b->index ? -1 : 1;
 }
 
-/* keys[outer][size][inner] -> indices[outer][count][inner], of 4 or 8 bytes each: where the first `count` in order are. */
+/* keys[outer][size][inner] -> indices[outer][count][inner], of 4 or 8 bytes each, of the first `count` keys in order. */
 int tvmconv_argsort(const int64_t* keys, void* indices, int64_t outer, int64_t size, int64_t inner, int64_t count,
                     int64_t descends, int64_t index_bytes) {
   if (count > size) {

@@ -1,7 +1,7 @@
-/* Windows along the axes of a network's plan that lie last, by its call's threads: pools and resizes of f32 or bf16, channels first.
+/* Windows along the last axes of a network's tensors, by its call's threads: pools and resizes of f32 or bf16, channels first.
  *
- * What several axes' windows make is made axis by axis: each row of outputs first of the rows that its windows meet, which are whole
- * vectors, and then of their columns. Compiled for the widest vectors of the CPU that the network is for.
+ * Windows of several axes are reduced axis by axis: for each row of outputs, first the rows that its windows meet, by whole
+ * vectors, and then the columns of the result. Compiled for the widest vectors of the CPU that the network is for.
  */
 #include <math.h>
 #include <stddef.h>
@@ -9,13 +9,13 @@
 #include "parallel.h"
 #include "elements.h"
 
-/* Reductions of a window: its greatest, its sum by a number, its sum by weights; its greatest where some may be no numbers. */
+/* Reductions of a window: its maximum, its sum by a number, its sum by weights; its maximum where some elements may be NaN. */
 enum { GREATEST, MEAN, WEIGHTED, KEEPING };
-/* Places of a tap's columns for neighbours: side by side, further apart; or in a table. */
+/* Columns that a tap reads for neighbouring outputs: adjacent, strided, or by a table. */
 enum { NEXT, APART, TABLE };
-/* Rows that are made together, and the most columns that these are made of at a time, which a thread has on its stack. */
+/* Rows that are computed together, and the most columns that they are computed from at a time, on the stack of a thread. */
 #define ROWS 8
-/* So few are made one by one. */
+/* So few rows are computed one by one. */
 #define FEW_ROWS 2
 /* Columns up to so many pairs of vectors apart are picked by shuffles. */
 #define MOST_PAIRS 8
@@ -49,8 +49,8 @@ typedef struct {
    : (kind) == KEEPING ? (U32)greater(so_far, value)                                                                       \
    : (kind) == MEAN ? (U32)((so_far) + (value)) : (U32)((so_far) + (value) * (weight)))
 
-/* Some vectors of what rows make from a column on, or one of which some elements are left; of the greatest, `poison` becomes NaN where an
- * element is NaN or infinite. */
+/* Reduces rows to some vectors from a column on, or to a partial one; of the maximum, `poison` becomes NaN where an element is NaN or
+ * infinite. */
 INLINE void down_vectors(const char* const* rows, const float* weights, int64_t taps, int64_t column, F32* poison, float* to,
                          int many, int64_t left, int kind, int type) {
   F32 made[4], found[4];
@@ -72,7 +72,7 @@ INLINE void down_vectors(const char* const* rows, const float* weights, int64_t 
   if (kind == GREATEST && many == 1) *poison += found[0];
 }
 
-/* Columns of a range from rows; elements behind the last, up to a vector's end, are undefined. */
+/* Reduces a range of columns of rows; elements behind the last, up to a vector's end, are undefined. */
 INLINE void down(const char* const* rows, const float* weights, int64_t taps, int64_t columns, const char* end, F32* poison,
                  float* to, int kind, int type) {
   const char* last = rows[0];
@@ -92,7 +92,7 @@ INLINE void down(const char* const* rows, const float* weights, int64_t taps, in
   *poison = found;
 }
 
-/* The elements behind `from` with some numbers, all of which are less than `beyond`, of one vector, a pair or some pairs of these. */
+/* Gathers the elements `numbers` behind `from`, all below `beyond`, from one vector, a pair, or some pairs of vectors. */
 INLINE F32 picked(const float* from, I32 numbers, int64_t beyond) {
   F32 made;
 #ifndef __clang__ /* has no such shuffle */
@@ -111,7 +111,7 @@ INLINE F32 picked(const float* from, I32 numbers, int64_t beyond) {
   return made;
 }
 
-/* Brings to what is made of each row what `picked` gives of it. */
+/* Reduces further the result of each row by the elements that `picked` gathers from it. */
 INLINE void bring(F32* made, const float* from, int64_t width, I32 numbers, int64_t beyond, F32 weights, int rows, int kind) {
 #pragma GCC unroll 8
   for (int each = 0; each < rows; each++) {
@@ -172,7 +172,7 @@ INLINE void across(const Windows* windows, const float* columns, int64_t width, 
   }
 }
 
-/* The first of the columns that some outputs are made of; `count` becomes their number. */
+/* Returns the first of the columns that some outputs read; sets `count` to their number. */
 static int64_t columns_of(const Windows* windows, int64_t from, int64_t beyond, int64_t* count) {
   const Axis* axis = &windows->axes[2];
   if (windows->how != TABLE) {
@@ -194,7 +194,7 @@ typedef void Down(const char* const* rows, const float* weights, int64_t taps, i
 typedef void Across(const Windows* windows, const float* columns, int64_t width, int64_t base, int64_t from, int64_t beyond,
                     const float* divisors, float* to, int64_t row, int64_t stored);
 
-/* Functions for what is known when a network is compiled. */
+/* Functions for the arguments that are known when a network is compiled. */
 #define DOWN(kind, type)                                                                                                \
   static void down_##kind##_##type(const char* const* rows, const float* weights, int64_t taps, int64_t columns,        \
                                    const char* end, F32* poison, float* to) {                                           \
@@ -233,13 +233,13 @@ static Across* const acrosses[][3][2] = {
     [WEIGHTED] = {[TABLE] = ROWS_OF(WEIGHTED, TABLE)},
 };
 
-/* The part of a task that is made together: columns from `base` on, of which the data have those from `first` to before `last`. */
+/* The part of a task that is computed together: columns from `base` on, those from `first` to before `last` inside the data. */
 typedef struct {
   const char* data; /* of the image */
   int64_t z, from, beyond, base, width, first, last;
 } Part;
 
-/* Writes what the rows of some outputs make to `columns`; of the greatest, whether all are finite numbers is returned. */
+/* Reduces the rows of some outputs to `columns`; returns, of the maximum, whether all elements are finite. */
 static int rows_down(const Windows* windows, const Part* part, int64_t y, int64_t together, int kind, float* columns) {
   const Axis *planes = &windows->axes[0], *lines = &windows->axes[1];
   const int64_t pixels = windows->axes[2].inputs, size = SIZE(windows->type);
@@ -306,8 +306,8 @@ static int task_of(void* context, int64_t task) {
   return 0;
 }
 
-/* `places` and `factors` have those of each axis one after the other, first those of a tap; of columns SLACK more, and factors of
- * means for one tap alone. `stride` is 0 of columns that have a table. */
+/* `places` and `factors` have those of each axis in turn, by taps; columns have SLACK more, and means have factors for one tap
+ * alone. `stride` is 0 where columns have a table. */
 void tvmconv_network_windows(const int32_t* places, const float* factors, const void* data, void* output, int64_t kind,
                              int64_t type, int64_t images, int64_t z_in, int64_t z_out, int64_t z_taps, int64_t y_in,
                              int64_t y_out, int64_t y_taps, int64_t x_in, int64_t x_out, int64_t x_taps, int64_t pad,
