@@ -232,11 +232,12 @@ def _key_of(text: str, flags: tuple[str, ...], isa: Isa | None) -> str:
     own, platform = isa or native(), _platform(isa)
     folders = (
         NATIVE,
+        LINUX.native,  # which other platforms' headers include
         platform.native,
         *([own.native] if own else []),
         *(Path(each[2:]) for each in flags if each.startswith("-I")),
     )
-    headers = [path.read_text() for folder in folders for path in sorted(folder.glob("*.h"))]
+    headers = [path.read_text() for folder in folders for path in sorted(folder.rglob("*.h"))]
     facts = (
         text,
         flags,

@@ -19,7 +19,10 @@ _OPERATORS |= {tirx.EQ: "({} == {})", tirx.NE: "({} != {})", tirx.And: "({} && {
 _OPERATORS |= {tirx.Min: "least({}, {})", tirx.Max: "most({}, {})"}
 _HEAD = """\
 #define FUNCTION __attribute__((unused)) static inline
-FUNCTION int64_t quotient(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+/* By 0: a number that makes extents which are refused. */
+FUNCTION int64_t quotient(int64_t a, int64_t b) {
+  return b == 0 ? INT32_MIN : a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
 FUNCTION int64_t rest(int64_t a, int64_t b) { return a - quotient(a, b) * b; }
 FUNCTION int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 FUNCTION int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }

@@ -63,7 +63,8 @@ def inline(mod: tvm.IRModule) -> tvm.IRModule:
 
 def branches_of(call: relax.Call) -> tuple[list[str], list[list[Any]]] | None:
     """Return the functions among which a call chooses by its first argument, and each one's arguments; None if it is another call."""
-    name = str(call.args[0].global_symbol) if isinstance(call.args[0], relax.ExternFunc) else ""
+    first = call.args[0] if call.args else None
+    name = str(first.global_symbol) if isinstance(first, relax.ExternFunc) else ""
     if not name.startswith(_IF):
         return None
     _, count, *names = name.split()

@@ -26,12 +26,13 @@ _ROW, _SIDE, _BATCH, COUNT = (64, 65536), (64, 2048), (1, 32), 6
 def sizes_of(chains: Iterable[Followed], mod: tvm.IRModule) -> dict[ProblemFamily, list[Problem]]:
     """Return each family's problems, one for each layer that uses it, for inputs of typical extents."""
     found: dict[ProblemFamily, list[Problem]] = {}
-    inputs = typical_extents(mod)
+    inputs: list[dict[str, int]] = []
     for chain in chains:
         family = chain.family
         if family is None:
             continue
         own = found.setdefault(family, [])
+        inputs = inputs or typical_extents(mod)
         for values in inputs:
             with suppress(InvalidProblemError):  # the filter is larger
                 own.append(_problem(chain, family, values))

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
+from ..ir.free import same_shape
 from ..ir.graph import Graph, by_channel
 from ..ir.problem_of import NotCoveredError, is_convolution, problem_of
 from .fuse_epilogue import EpilogueChain
@@ -30,7 +31,7 @@ def take_shift(chain: EpilogueChain, graph: Graph) -> None:
         return
     for data, added in (total.args, reversed(total.args)):
         shift = by_channel(graph.array(added), chain.problem, chain.problem.in_channels)
-        if shift is not None and isinstance(data, relax.Var):
+        if shift is not None and isinstance(data, relax.Var) and same_shape(data.ty, total.ty):
             chain.data, chain.problem = data, chain.problem.with_(bias=True)
             chain.vectors["bias"] = chain.vectors.get("bias", 0) + _sums(shift, chain.filter, chain.problem.groups)
             return

@@ -73,7 +73,7 @@ class _Narrowing(Rebinding):
         self._chosen = chosen
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return the sums of a convolution or product that is chosen."""
+        """Return the sums of a convolution or product that is chosen, and whose filter is of 8-bit integers less a number for each output."""
         if binding.var not in self._chosen:
             return None
         call = self.visit_expr(binding.value)
@@ -81,14 +81,18 @@ class _Narrowing(Rebinding):
         axis = 1 if is_product(call) else call.attrs.kernel_layout.index("O")
         array = constant(filter_)
         assert array is not None
+        array = array.astype(np.int32)
         taken, shape = _excess(array, axis), [1] * call.ty.ndim
+        narrow = array - taken
+        if (narrow != narrow.astype(np.int8)).any():
+            return None
         shape[-1 if is_product(call) else call.attrs.data_layout.index("C")] = taken.size
         ones = np.ones([1 if at == axis else size for at, size in enumerate(array.shape)], np.int8)
         sums, below = (
             self.builder_.emit(relax.Call(call.op, [data, relax.const(each)], call.attrs))
-            for each in ((array - taken).astype(np.int8), ones)
+            for each in (narrow.astype(np.int8), ones)
         )
-        lacking = relax.op.multiply(below, relax.const(taken.reshape(shape).astype(np.int32)))
+        lacking = relax.op.multiply(below, relax.const(taken.reshape(shape)))
         return relax.op.add(sums, self.builder_.emit(lacking))
 
 

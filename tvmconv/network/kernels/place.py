@@ -27,6 +27,8 @@ def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tv
     """Return a module that calls our kernels, and a row for each convolution; the model came with so many bytes of `weights`."""
     chains, rows = {}, []
     reproducible = options.math == "reproducible"
+    # Transforms are what enlarges filters.
+    math = "strict" if options.is_small and not reproducible else options.math
     for variable, function in mod.functions_items():
         if isinstance(function, relax.Function):
             chains[variable], refused = chains_of(variable.name_hint, function, attends=not reproducible)
@@ -38,17 +40,14 @@ def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tv
         build_kernels,
         target=options.target,
         records=options.records,
-        # Transforms are what enlarges filters.
-        math="strict" if options.is_small and not reproducible else options.math,
+        math=math,
         progress=options.progress,
         trials=options.trials,
         seconds=options.seconds,
     )
     room = Room(0) if options.is_small else room_for(fixed, mod, weights)
     kernels = built([chain.problem for chain in fixed], room=room)
-    free = build_families(
-        sizes_of(every, mod), options.target, "strict" if options.is_small else options.math, options.progress
-    )
+    free = build_families(sizes_of(every, mod), options.target, math, options.progress)
     replacing = KernelReplacing(
         mod, kernels, built(products, prepacked=False), free, packs_late=options.file == "small"
     )

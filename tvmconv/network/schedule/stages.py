@@ -50,8 +50,9 @@ def schedule(sch: s_tir.Schedule, stage: SBlockInfo, vectors: bool) -> None:
     free = not is_fixed(stage)
     if free and not isinstance(spatial[-1][1], int):
         vectors = False
-    joined = spatial if free else _join_loops(sch, stage, spatial)
-    loops, inner = cut_to_vectors(sch, joined) if vectors else (spatial, [])
+    if vectors and not free:
+        spatial = _join_loops(sch, stage, spatial)
+    loops, inner = cut_to_vectors(sch, spatial) if vectors else (spatial, [])
     sch.reorder(*(loop for loop, _ in loops), *summed, *inner)
     if free and loops:
         sch.parallel(_fuse_free(sch, loops))
