@@ -14,7 +14,7 @@ from ..lowering.common.rewrites import IMPORT, find_all
 from ..lowering.cpu.passes import LAST_OF_ALLOCATION, generation
 from ..network import passes
 from ..network.ir.branches import inline
-from ..network.kernels.build import CODE, LOWERED, SYMBOL_OF_CODE, WORKSPACE
+from ..network.kernels.build import CODE, LOWERED, NEXT_SYMBOL_OF_CODE, SYMBOL_OF_CODE, WORKSPACE
 from ..network.kernels.replace import ConvolutionRow as ConvolutionRow
 from ..network.options import Options
 from ..network.report import report as report
@@ -22,7 +22,7 @@ from ..targets.target import Target
 
 _CALLS = ("tirx.call_extern", "tirx.call_pure_extern")
 # Attributes that functions have for networks' libraries, and no pass of TVM's asks for.
-_OWN = (CODE, SYMBOL_OF_CODE, WORKSPACE, LOWERED)
+_OWN = (CODE, SYMBOL_OF_CODE, NEXT_SYMBOL_OF_CODE, WORKSPACE, LOWERED)
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvmconv.UseKernels")

@@ -6,7 +6,6 @@ by arguments, what is unrolled of them stands under conditions, and other loops 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from tvm import sym, tirx
@@ -15,6 +14,7 @@ from tvm.ir import TensorLoad
 from ...problem import Problem
 from ..common.rewrites import find_all, map_nodes, substitute, with_own_loops
 from .images import PLACED
+from .rewrites.padding import uses
 
 
 def by_tap_ranges(func: tirx.PrimFunc, problem: Problem) -> tuple[tirx.PrimFunc, bool]:
@@ -72,7 +72,7 @@ def _tap_loops(func: tirx.PrimFunc, problem: Problem) -> dict[Any, int] | None:
         if _is_over_taps(loop, problem.kernel[axis], problem.dilations[axis], begin + axis)
     }
     all_within = all(
-        any(each in loops and loops[each] == axis for each in _variables(load.indices[begin + axis]))
+        any(uses(load.indices[begin + axis], variable) for variable, at in loops.items() if at == axis)
         for load in loads
         for axis in axes
     )
@@ -85,10 +85,10 @@ def _is_over_taps(loop: Any, taps: int, dilation: int, place: int) -> bool:
         return False
     variable, data, weights = loop.loop_var, 0, 0
     for store in find_all(loop.body, tirx.BufferStore):
-        if any(_uses(index, variable) for index in store.indices):
+        if any(uses(index, variable) for index in store.indices):
             return False
         for load in find_all(store.value, TensorLoad):
-            used = [at for at, index in enumerate(load.indices) if _uses(index, variable)]
+            used = [at for at, index in enumerate(load.indices) if uses(index, variable)]
             if load.source.name == PLACED:
                 index = load.indices[place]
                 moved = sym.Analyzer().simplify(substitute(index, {variable: variable + 1}) - index)
@@ -97,11 +97,3 @@ def _is_over_taps(loop: Any, taps: int, dilation: int, place: int) -> bool:
                 data += 1
             weights += load.source.name != PLACED and bool(used)
     return data > 0 and weights > 0
-
-
-def _variables(value: Any) -> Iterator[Any]:
-    return iter(tirx.analysis.undefined_vars(value, []))
-
-
-def _uses(value: Any, variable: Any) -> bool:
-    return any(variable.same_as(each) for each in _variables(value))

@@ -344,7 +344,6 @@ def _symbol(step: PlanStep) -> str:
 
 def _argument(array: Array, shape: str, free: FreeTable | None) -> str:
     storage = array.storage
-    offset = storage.offset + array.offset
     number, at = (free.number(storage), free.at(array.shape)) if free and free.has(array) else (storage.number, 0)
     if free and storage.region is Region.ARENA:
         number = free.number(storage)
@@ -353,4 +352,4 @@ def _argument(array: Array, shape: str, free: FreeTable | None) -> str:
     if kind is None:
         raise SourceError(f"the network has a tensor of {array.dtype}; allowed: {', '.join(_CODES)} of any width")
     code = f"{{{_CODES[kind]}, {8 * item_bytes(array.dtype) if kind == 'bool' else int(dtype.bits)}, 1}}"
-    return f"{{{int(storage.region)}, {number}, {offset}, {code}, {len(array.shape)}, {shape}, {at}}}"
+    return f"{{{int(storage.region)}, {number}, {storage.offset}, {code}, {len(array.shape)}, {shape}, {at}}}"

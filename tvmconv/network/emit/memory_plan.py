@@ -62,7 +62,7 @@ class _Planner:
         for number, each in enumerate(function.params):
             shape, dtype = _fixed_shape(each)
             storage = Storage(Region.INPUT, bytes_of(shape, dtype), number)
-            self.plan.inputs.append(Array(storage, 0, shape, dtype))
+            self.plan.inputs.append(Array(storage, shape, dtype))
         return self.plan.inputs
 
     def walk(self, function: relax.Function, arguments: Sequence[Any]) -> Any:
@@ -99,7 +99,7 @@ class _Planner:
         if isinstance(expr, GenericConst):
             return self._constant(expr)
         if not isinstance(expr.ty, (relax.TensorType, tvm.ir.TupleType)):  # a number, of extents that are free
-            return Array(Storage(Region.NUMBER, 0), 0, (expr,), "int64")
+            return Array(Storage(Region.NUMBER, 0), (expr,), "int64")
         if isinstance(expr, (relax.Tuple, relax.TupleGetItem)):
             return self._bound(expr)
         return self._values[expr]
@@ -109,11 +109,11 @@ class _Planner:
         shape, dtype = _fixed_shape(expr)
         number = self._arrays.number(array)
         storage = self._weights.setdefault(number, Storage(Region.WEIGHTS, array.nbytes, array=array))
-        return Array(storage, 0, shape, dtype)
+        return Array(storage, shape, dtype)
 
     def _view(self, call: relax.Call) -> Array:
         base, (shape, dtype) = self._array(call.args[0]), _fixed_shape(call)
-        return Array(base.storage, base.offset, shape, dtype)
+        return Array(base.storage, shape, dtype)
 
     def _call(self, call: relax.Call, nodes: tuple[str, ...]) -> Any:
         name, arguments = call.args[0].name_hint, [self._array(each) for each in call.args[1].fields]
@@ -160,7 +160,7 @@ class _Planner:
         copies = []
         for to, result in zip(made, results if isinstance(results, tuple) else (results,), strict=True):
             storage = result.storage
-            if storage in self._written and storage not in moved and result.offset == 0 and result.size == storage.size:
+            if storage in self._written and storage not in moved and result.size == storage.size:
                 moved[storage] = to.storage
             else:
                 copies.append(PlanStep(COPY, (result, to)))
@@ -179,7 +179,7 @@ class _Planner:
         made = []
         for type_ in call.ty_args[0].fields if _gives_several(call) else call.ty_args:
             shape, dtype = _fixed_type(type_, call)
-            made.append(Array(Storage(Region.ARENA, bytes_of(shape, dtype)), 0, shape, dtype))
+            made.append(Array(Storage(Region.ARENA, bytes_of(shape, dtype)), shape, dtype))
         self._written.update(each.storage for each in made)
         return made
 
@@ -187,11 +187,11 @@ class _Planner:
         """Let steps write to the outputs; copy results that are not one step's alone."""
         for number, each in enumerate(result if isinstance(result, tuple) else (result,)):
             storage = each.storage
-            if storage.region is Region.ARENA and each.offset == 0 and equal(each.size, storage.size):
+            if storage.region is Region.ARENA and equal(each.size, storage.size):
                 storage.region, storage.number = Region.OUTPUT, number
                 self.plan.outputs.append(each)
                 continue
-            made = Array(Storage(Region.OUTPUT, each.size, number), 0, each.shape, each.dtype)
+            made = Array(Storage(Region.OUTPUT, each.size, number), each.shape, each.dtype)
             self.plan.steps.append(PlanStep(COPY, (each, made)))
             self.plan.outputs.append(made)
 

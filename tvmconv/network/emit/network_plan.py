@@ -58,7 +58,6 @@ class Array:
     """A value: a storage, seen as an array; or one number, by which a function knows extents that are free."""
 
     storage: Storage
-    offset: int
     shape: Dims
     dtype: str
 

@@ -55,7 +55,7 @@ def _may_prefetch(function: tirx.PrimFunc | None) -> bool:
 
 
 def _lines(array: Array, lines: int) -> Array:
-    return Array(array.storage, array.offset, (lines, LINE_BYTES), "uint8")
+    return Array(array.storage, (lines, LINE_BYTES), "uint8")
 
 
 def _prefetching(function: tirx.PrimFunc, lines: int, target: CpuTarget) -> tirx.PrimFunc:

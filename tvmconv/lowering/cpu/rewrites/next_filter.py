@@ -18,6 +18,7 @@ from ....targets.cpus import LINE_BYTES
 from ...common.arguments import view
 from ...common.entry_points import SYMBOL
 from ...common.rewrites import find_all, map_nodes
+from .padding import uses
 from .prefetching import L2, fetching, loops_down_to, prefetch
 
 # Function that prefetches, in a kernel's library.
@@ -90,7 +91,7 @@ def with_next(function: tirx.PrimFunc, most_lines: int) -> tirx.PrimFunc | None:
 def _steps(function: tirx.PrimFunc) -> list[list[Any]]:
     """Return the innermost loops that read the filter, each as the loops down to it, all of a known number of iterations."""
     filter_ = function.params[1]
-    views = [each.buffer for each in find_all(function.body, tirx.DeclBuffer) if filter_ in _used_arrays(each)]
+    views = [each.buffer for each in find_all(function.body, tirx.DeclBuffer) if uses(each, filter_)]
     steps = []
     for loop in find_all(function.body, tirx.For):
         inner = [each for each in find_all(loop.body, tirx.For) if each.kind == tirx.ForKind.SERIAL]
@@ -100,10 +101,6 @@ def _steps(function: tirx.PrimFunc) -> list[list[Any]]:
         if all(isinstance(each.extent, tirx.IntImm) for each in around):
             steps.append(around)
     return steps
-
-
-def _used_arrays(statement: Any) -> set[Any]:
-    return set(tirx.analysis.undefined_vars(statement, []))
 
 
 def _reads(body: Any, buffers: Sequence[Any]) -> bool:

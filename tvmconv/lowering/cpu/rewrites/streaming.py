@@ -17,10 +17,9 @@ from tvm.ir import TensorLoad
 from ....algorithms.annotations import PREFETCH_PART
 from ....algorithms.shapes import divisors
 from ....algorithms.stage_names import FILTER
+from ....targets.cpus import LINE_BYTES
 from ...common.rewrites import find_all, map_nodes, refuse, rewrite_loops, settle, substitute
 from .prefetching import L2, fetching, is_step, loops_down_to, number_iterations, prefetch
-
-LINE_BYTES = 64
 
 
 def prefetch_parts(body: Any) -> Any:

@@ -17,8 +17,8 @@ from tvm.ir import TensorLoad
 from ....algorithms.annotations import PART, TAP_COLUMNS
 from ...common.rewrites import element_at, map_nodes, refuse, rewrite_loops, settle, substitute
 from .padding import split_guard, uses
-from .transposing.copies import loads_of
-from .transposing.registers import join_quarters, shuffle, transposed_vectors
+from .transposing.copies import loads_of, loop_over
+from .transposing.registers import join_quarters, shuffle, transposed_vectors, vector_at
 
 # Load of a lane so many taps behind its first; the store of a tap's vector.
 _Element = Callable[[Any, Any], Any]
@@ -86,8 +86,8 @@ def _shuffled_taps(
     for part in range(0, lanes * taps, lanes):
         x = tirx.Var("x", "int32")
         read = tirx.BufferStore(rows, element(0, part - first + x), [part + x])
-        steps.append(_loop(x, lanes, tirx.ForKind.VECTORIZED, read))
-    vectors = [_vector(rows, part, lanes) for part in range(0, lanes * taps, lanes)]
+        steps.append(loop_over(x, lanes, tirx.ForKind.VECTORIZED, read))
+    vectors = [vector_at(rows, part, lanes) for part in range(0, lanes * taps, lanes)]
     for each, t in sorted(behind.items()):
         steps.append(stored(t, shuffle(vectors, [row * taps + first + each for row in range(lanes)])))
     return tirx.SeqStmt([tirx.AllocBuffer(rows), *steps])
@@ -103,9 +103,9 @@ def _squares(
         start = min(left[0], last)
         row, x = tirx.Var("row", "int32"), tirx.Var("x", "int32")
         read = tirx.BufferStore(rows, element(row, start + x), [row * width + x])
-        steps.append(_loop(row, lanes, tirx.ForKind.UNROLLED, _loop(x, width, tirx.ForKind.VECTORIZED, read)))
+        steps.append(loop_over(row, lanes, tirx.ForKind.UNROLLED, loop_over(x, width, tirx.ForKind.VECTORIZED, read)))
         parts = range(0, lanes, width)
-        square = [join_quarters([_vector(rows, (part + j) * width, width) for part in parts]) for j in range(width)]
+        square = [join_quarters([vector_at(rows, (part + j) * width, width) for part in parts]) for j in range(width)]
         columns = transposed_vectors(square, lanes)
         steps += [stored(behind[each], columns[each - start]) for each in left if each < start + width]
         left = [each for each in left if each >= start + width]
@@ -148,11 +148,3 @@ def _together(loads: list[Any], tap: Any, lane: Any, lanes: int, taps: int) -> b
         if not all(analyzer.can_prove_equal(at, places[0] + row * taps) for row, at in enumerate(places)):
             return False
     return True
-
-
-def _vector(buffer: Any, start: int, lanes: int) -> Any:
-    return tirx.BufferLoad(buffer, [tirx.Ramp(start, 1, lanes)])
-
-
-def _loop(variable: Any, extent: int, kind: Any, body: Any) -> Any:
-    return tirx.For(variable, 0, extent, kind, body)

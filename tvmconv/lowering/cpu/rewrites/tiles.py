@@ -22,6 +22,7 @@ from ....algorithms.annotations import CONFIGURE, LANES, PAIRS, ROLE, ROWS, TILE
 from ....algorithms.pairs import DOT, DOT_QUADS, dot_of
 from ....errors import RewriteError
 from ....isa.x86.amx import TILES as AMX
+from ....targets.cpus import LINE_BYTES
 from ...common.rewrites import IMPORT, element_at, map_nodes, rewrite_loops, sequence, settle, substitute
 from ..packing import elements
 
@@ -38,7 +39,6 @@ define i32 @{LINE_BEGIN}(ptr %array) alwaysinline nounwind {{
 """
 _BYTES = 4  # of a sum, a pair and a quad
 _MULTIPLY = {dot: AMX.multiply[types] for types, dot in {("bf16", "bf16"): DOT, **DOT_QUADS}.items()}
-_LINE = 64
 
 
 def by_tiles(body: Any) -> Any:
@@ -99,7 +99,7 @@ def _rights(tiles: int, vectors: int) -> range:
 
 def _align(buffer: Any, body: Any) -> Any:
     """Align a buffer that tiles are stored to with a cache line: TVM aligns arrays on the stack to 16 bytes."""
-    room = tirx.decl_buffer((elements(buffer) + _LINE // _BYTES,), buffer.dtype, buffer.name, scope="local")
+    room = tirx.decl_buffer((elements(buffer) + LINE_BYTES // _BYTES,), buffer.dtype, buffer.name, scope="local")
     first = tirx.call_extern("int32", LINE_BEGIN, tirx.address_of(tirx.BufferLoad(room, [0])))
 
     def at(indices: Any) -> list[Any]:
