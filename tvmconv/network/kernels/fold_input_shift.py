@@ -1,7 +1,7 @@
 """Fold numbers added to a convolution's input into its bias.
 
-A convolution without padding is linear in the same way at every pixel, so ``conv(x + shift) = conv(x) + conv(shift)``, which is
-one number for each output channel. With padding the border differs: it is zeros after the sum, too.
+Without padding, ``conv(x + shift) = conv(x) + conv(shift)``, and ``conv(shift)`` is one number for each output channel. With padding it
+differs at the border, where zeros replace the shifted data.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Vector = npt.NDArray[np.float64]
 
 
 def take_shift(chain: EpilogueChain, graph: Graph) -> None:
-    """Take fixed numbers that are added to a chain's data into its bias, if no other than such convolutions need the sum."""
+    """Fold constants added to a chain's data into its bias, if only convolutions without padding read the sum."""
     total = graph.call(chain.data, "relax.add") if isinstance(chain.data, relax.Var) else None
     if (
         total is None
@@ -38,7 +38,7 @@ def take_shift(chain: EpilogueChain, graph: Graph) -> None:
 
 
 def _sums(shift: Vector, filter_: Vector, groups: int) -> Vector:
-    """Return a shift's sums by a convolution without padding; the filter's axes are OIX."""
+    """Return the convolution of a shift without padding, one number for each output channel; the filter's axes are OIX."""
     taps = filter_.reshape(groups, filter_.shape[0] // groups, filter_.shape[1], -1)
     made: Vector = np.einsum("goik,gi->go", taps, shift.reshape(groups, -1)).reshape(-1)
     return made
