@@ -1,8 +1,8 @@
-"""Pack a transposed convolution's OIX filter by vectors for both reads and writes: an output channel's taps are contiguous in it.
+"""Pack a transposed convolution's OIX filter with vector reads and writes; each output channel's taps are contiguous in it.
 
-A packed vector has one tap of several output channels, whose taps lie a row apart each: one by one, they take a load each. The rows of
-taps are read by vectors instead, in squares, which are transposed in registers (transposing.py); taps of phases are in any order,
-and those of other windows are left out. Few taps are vectors of all of them, from which shuffles take each tap.
+A packed vector has one tap of several output channels, which are rows apart in the filter: a load for each lane. Instead, rows of taps are
+read by vectors, in squares, and transposed in registers (`transposing`); taps of phases may be in any order, and those of other windows are
+left out. Few taps are read as vectors of all of them, from which shuffles extract each tap.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from .padding import split_guard, uses
 from .transposing.copies import loads_of, loop_over
 from .transposing.registers import join_quarters, shuffle, transposed_vectors, vector_at
 
-# Load of a lane so many taps behind its first; the store of a tap's vector.
+# Functions: the load of a lane at an offset of taps from its first; the store of a tap's vector.
 _Element = Callable[[Any, Any], Any]
 _Stored = Callable[[int, Any], Any]
-# Axes of the filter: input channels, and the output channels of a group.
+# Axes of the filter before its taps: input channels, and the output channels of a group.
 _CHANNEL_AXES = 2
 
 
 def lay_taps_apart(body: Any) -> Any:
-    """Return the statement with the copies that ask for TAP_COLUMNS by vectors."""
+    """Return the statement with copies that request TAP_COLUMNS by vectors."""
     return rewrite_loops(body, TAP_COLUMNS, _laid_apart)
 
 
 def _laid_apart(loop: Any) -> Any:
     """``for tap: for lane in vectorized: pack[.., tap, .., lane] = filter[c, o + lane, f(tap)]``, 0 where there is no such channel.
 
-    It stays as it is where it is not known which tap each lane reads, or lanes read others.
+    The loop stays where the taps that lanes read are unknown, or differ between lanes.
     """
     lanes = loop.body
     if not isinstance(lanes, tirx.For) or lanes.kind != tirx.ForKind.VECTORIZED:
@@ -52,7 +52,7 @@ def _laid_apart(loop: Any) -> Any:
     first = places[0]
 
     def element(row: Any, offset: Any) -> Any:
-        """Load the element `offset` taps behind the one that is read first."""
+        """Load the element `offset` taps after the one that is read first."""
 
         def at(load: Any) -> Any:
             *before, last = [substitute(index, {tap: 0, lane: row}) for index in load.indices]
@@ -74,14 +74,14 @@ def _laid_apart(loop: Any) -> Any:
     if taps < PART:
         return settle(loop, TAP_COLUMNS)
     width = count if taps >= count and 2 * len(behind) > count else PART
-    last = taps - first - width  # where the last square begins, at most
+    last = taps - first - width  # largest begin of a square
     return _squares(last, width, count, store.buffer.dtype, behind, element, stored)
 
 
 def _shuffled_taps(
     taps: int, first: int, lanes: int, dtype: str, behind: dict[int, int], element: _Element, stored: _Stored
 ) -> Any:
-    """Return the copy of a few `taps` of contiguous lanes; `first` is the first one's read."""
+    """Return the copy of a few `taps` of contiguous lanes; `first` is the tap that is read first."""
     rows, steps = tirx.decl_buffer((lanes * taps,), dtype, "rows", scope="local"), []
     for part in range(0, lanes * taps, lanes):
         x = tirx.Var("x", "int32")
@@ -96,7 +96,7 @@ def _shuffled_taps(
 def _squares(
     last: int, width: int, lanes: int, dtype: str, behind: dict[int, int], element: _Element, stored: _Stored
 ) -> Any:
-    """Return the copy by squares of `width` taps, the last of which begins at `last` or before; other taps in them are left out."""
+    """Return the copy by squares of `width` taps that begin at `last` at the latest; other taps in them are left out."""
     rows, steps = tirx.decl_buffer((lanes * width,), dtype, "rows", scope="local"), []
     left = sorted(behind)
     while left:
@@ -113,7 +113,7 @@ def _squares(
 
 
 def _places(loads: list[Any], tap: Any, taps: int, lane: Any, lanes: int) -> list[int]:
-    """Return which of the filter's taps every lane reads for each iteration; none if that is not known, or lanes differ."""
+    """Return the filter's tap that all lanes read in each iteration; none if it is unknown, or lanes differ."""
     analyzer = sym.Analyzer()
     places: list[list[int]] = []
     for row in range(lanes):
@@ -129,7 +129,7 @@ def _places(loads: list[Any], tap: Any, taps: int, lane: Any, lanes: int) -> lis
 
 
 def _tap(load: Any, at: dict[Any, int], analyzer: Any) -> int | None:
-    """Return which tap of a channel is read; None if that is not known."""
+    """Return the tap of a channel that a load reads; None if it is unknown."""
     place: Any = 0
     pairs = list(zip(load.indices, load.source.shape, strict=True))[_CHANNEL_AXES:]
     for index, extent in pairs:
@@ -139,7 +139,7 @@ def _tap(load: Any, at: dict[Any, int], analyzer: Any) -> int | None:
 
 
 def _together(loads: list[Any], tap: Any, lane: Any, lanes: int, taps: int) -> bool:
-    """Return whether each lane's taps follow those of the lane before in memory."""
+    """Return whether lanes' taps are consecutive in memory."""
     analyzer = sym.Analyzer()
     for load in loads:
         places = [
