@@ -54,7 +54,7 @@ class Options:
     TargetError
         If `target` is unknown, or not a CPU.
     InputError
-        If `layout`, `memory`, `file`, `dtype` or `quantized` has another value.
+        If `layout`, `memory`, `file`, `dtype` or `quantized` has another value, or `quantized` is ``"fastest"`` with reproducible `math`.
     TvmconvError
         If `math` has another value.
     """
@@ -80,6 +80,11 @@ class Options:
         for name, allowed in (("memory", MEMORIES), ("file", FILES), ("quantized", QUANTIZED)):
             choice(name, getattr(self, name), allowed, InputError)
         check_math(self.math)
+        if (self.math, self.quantized) == ("reproducible", "fastest"):
+            raise InputError(
+                "quantized='fastest' is decided by estimates, which differ between CPUs, and math='reproducible' has the same bits on all;"
+                " give quantized='model', or another math"
+            )
         check_target(self.target)
 
     @property
