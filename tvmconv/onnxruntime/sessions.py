@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import _ctypes
+import atexit
 import ctypes
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ..checks import as_path
@@ -23,9 +26,9 @@ if TYPE_CHECKING:
 
 # First version with plug-in providers.
 OLDEST = (1, 23)
-# Libraries exported from bundles, by the manifests' hashes, until the process ends.
+# Libraries exported from bundles, by the manifests' hashes, until the process that exported them ends.
 _made: dict[str, Path] = {}
-_folder: tempfile.TemporaryDirectory[str] | None = None
+_LOCK = Lock()
 
 
 def session(
@@ -170,15 +173,22 @@ def _library_of(bundle: Path) -> Path:
     """Return the library exported from a bundle, once in a process."""
     from ..exporting.provider_library import export_provider
 
-    global _folder
     try:
         key = hashlib.sha256((bundle / MANIFEST).read_bytes()).hexdigest()[:16]
     except OSError as error:
         raise BundleError(f"{bundle}: its manifest cannot be read: {error.strerror or error}") from error
-    if key not in _made:
-        _folder = _folder or tempfile.TemporaryDirectory(prefix="tvmconv-onnxruntime-")
-        _made[key] = export_provider(bundle, Path(_folder.name) / f"{key}.so")
-    return _made[key]
+    with _LOCK:
+        if key not in _made or not _made[key].is_file():  # after a fork, the parent may have ended
+            folder = tempfile.mkdtemp(prefix="tvmconv-onnxruntime-")
+            atexit.register(_remove, folder, os.getpid())
+            _made[key] = export_provider(bundle, Path(folder) / f"{key}.so")
+        return _made[key]
+
+
+def _remove(folder: str, process: int) -> None:
+    """Remove a folder at the end of the process that created it, not of its forked children."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def with_shapes(
