@@ -19,6 +19,8 @@ Array = npt.NDArray[np.float64]
 
 # Most multiplications to compose two filters: more take seconds.
 _MOST_PRODUCTS = 2 * 10**10
+# Most elements of a joined filter, 1 GiB in float64: the union of distant offsets, such as of dilations 1 and 36, can have far more than its maps.
+_MOST_ELEMENTS = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def identity(channels: int, rank: int) -> LinearMap:
 
 
 def add(maps: Sequence[LinearMap]) -> LinearMap | None:
-    """Return the sum of maps as one map; None: their strides or channels differ."""
+    """Return the sum of maps as one map; None: their strides or channels differ, or it is too large."""
     first = maps[0]
     if len(maps) == 1:
         return replace(first, passes=False)
@@ -126,7 +128,10 @@ def add(maps: Sequence[LinearMap]) -> LinearMap | None:
         (max(each[-1] for each in along) - low) // step + 1
         for along, low, step in zip(offsets, lows, steps, strict=True)
     ]
-    filter_ = np.zeros((first.outputs, first.inputs // groups, *taps))
+    shape = (first.outputs, first.inputs // groups, *taps)
+    if prod(shape) > _MOST_ELEMENTS:
+        return None
+    filter_ = np.zeros(shape)
     for number, each in enumerate(maps):
         places = [
             [(at - low) // step for at in along[number]] for along, low, step in zip(offsets, lows, steps, strict=True)
