@@ -182,6 +182,17 @@ def test_functions_of_other_names_and_without_arguments() -> None:
     np.testing.assert_array_equal(answer, np.einsum("oc,nchw->nohw", weights[..., 0, 0], x) + 1)
 
 
+def test_convolutions_of_symbolic_shapes_are_left_to_tvm() -> None:
+    weights, batch = numbers(8, 4, 1, 1), tvm.tirx.Var("n", "int64")
+    given = relax_module(lambda builder, x: builder.emit(nn.conv2d(x, relax.const(weights))), [(batch, 4, 9, 7)])
+    module = tvmconv.relax.use_kernels(given)
+    (row,) = tvmconv.relax.report(module)
+    assert (row.algorithm, row.why) == ("", "its shapes are not fixed")
+    x = numbers(2, 4, 9, 7)
+    (answer,) = answers(module, x)
+    np.testing.assert_array_equal(answer, np.einsum("oc,nchw->nohw", weights[..., 0, 0], x))
+
+
 def test_bad_arguments() -> None:
     with pytest.raises(TvmconvError, match="layout is 'NHWC'; allowed: NXC, NCX"):
         tvmconv.relax.UseKernels(layout="NHWC")

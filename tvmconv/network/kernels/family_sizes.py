@@ -13,7 +13,7 @@ from ...errors import InvalidProblemError
 from ...family import Extent, ProblemFamily
 from ...lowering.common.rewrites import substitute
 from ...problem import Problem
-from ..ir.extents import extents_of
+from ..ir.extents import extents_of, has_extents
 from ..ir.free import dims_of, product, simplify, symbols_in
 from ..ir.graph import MAIN
 from .fuse_epilogue import Followed
@@ -24,15 +24,14 @@ _ROW, _SIDE, _BATCH, COUNT = (64, 65536), (64, 2048), (1, 32), 6
 
 
 def sizes_of(chains: Iterable[Followed], mod: tvm.IRModule) -> dict[ProblemFamily, list[Problem]]:
-    """Return each family's problems, one for each layer that uses it, for inputs of typical extents."""
+    """Return each family's problems, one for each layer that uses it, for inputs of typical extents; none without ranges of extents."""
     found: dict[ProblemFamily, list[Problem]] = {}
-    inputs: list[dict[str, int]] = []
+    inputs = typical_extents(mod) if has_extents(mod) else []
     for chain in chains:
         family = chain.family
-        if family is None:
+        if family is None or not inputs:
             continue
         own = found.setdefault(family, [])
-        inputs = inputs or typical_extents(mod)
         for values in inputs:
             with suppress(InvalidProblemError):  # the filter is larger than its data
                 own.append(_problem(chain, family, values))

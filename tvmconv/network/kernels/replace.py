@@ -15,6 +15,7 @@ from ...family_text import format_family
 from ...problem import Problem
 from ...runtime.arrays import KERNEL_TYPES
 from ...signature import format_signature
+from ..ir.extents import has_extents
 from ..ir.free import dims_of, equal, product
 from ..ir.mutator import Rebinding
 from ..ir.nodes import name_new
@@ -98,7 +99,10 @@ class KernelReplacing(Rebinding):
         name, kernel, family = f"{function}.{chain.name}", self._kernel(chain), chain.family
         signature = format_signature(chain.problem) if family is None else format_family(family)
         if kernel is None:
-            return ConvolutionRow(name, signature, why="no algorithm gives a right kernel")
+            known = family is None or has_extents(self._mod)
+            return ConvolutionRow(
+                name, signature, why="no algorithm gives a right kernel" if known else "its shapes are not fixed"
+            )
         return ConvolutionRow(
             name, signature, kernel.algorithm, kernel.origin, self._functions[_key(chain), _name(chain)].name_hint
         )
