@@ -156,8 +156,8 @@ def check_operators(mod: tvm.IRModule, rows: list[ConvolutionRow]) -> None:
             name = getattr(value.op, "name", str(value.op))
             if name == "relax.reshape" and not _have_same_size(value.args[0].ty, binding.var.ty):
                 raise SourceError(
-                    f"a reshape ({binding.var.name}) takes {value.args[0].ty} and gives {binding.var.ty}, which has as many elements at some"
-                    " extents alone: the model's exporter kept a number of the example; export it with that axis dynamic"
+                    f"a reshape ({binding.var.name}) takes {value.args[0].ty} and returns {binding.var.ty}, which has another number of"
+                    " elements at some extents: the model's exporter kept a number of the example; export it with that axis dynamic"
                 )
             if branches_of(value) is not None or name not in _KNOWN:
                 raise _lacking(name.removeprefix("relax."), binding.var, reasons.get(binding.var.name, ""))

@@ -253,7 +253,7 @@ def _gives_several(call: relax.Call) -> bool:
 def needs_runtime(what: str) -> SourceError:
     """Return the error for an operator that networks do not support."""
     return SourceError(
-        f"the network needs {what}, which is TVM's runtime's to compute; cut the network before it (tvmconv compile --cut TENSOR),"
+        f"the network needs {what}, which only TVM's runtime computes; cut the network before it (tvmconv compile --cut TENSOR),"
         " and compute the rest outside of it"
     )
 

@@ -101,7 +101,7 @@ class KernelReplacing(Rebinding):
         if kernel is None:
             known = family is None or has_extents(self._mod)
             return ConvolutionRow(
-                name, signature, why="no algorithm gives a right kernel" if known else "its shapes are not fixed"
+                name, signature, why="no algorithm gives a correct kernel" if known else "its shapes are not fixed"
             )
         return ConvolutionRow(
             name, signature, kernel.algorithm, kernel.origin, self._functions[_key(chain), _name(chain)].name_hint

@@ -310,7 +310,7 @@ EXPORT int __tvm_ffi_tvmconv_network_limit(void* self, const TVMFFIAny* args, in
 EXPORT int __tvm_ffi_tvmconv_network_measure(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   (void)self;
   const int32_t extents = extent_count();
-  if (num_args != 4 + extents) return failed("ValueError", "the network was given another number of extents than it has");
+  if (num_args != 4 + extents) return failed("ValueError", "the call has another number of extents than the network");
   Network* network = (Network*)(uintptr_t)args[0].v_int64;
   Instance* instance = take(network);
   if (instance == NULL) return no_memory();
@@ -331,7 +331,7 @@ EXPORT int __tvm_ffi_tvmconv_network(void* self, const TVMFFIAny* args, int32_t 
   const int32_t extents = extent_count();
   const int32_t count = 2 + extents + tvmconv_plan.input_count + tvmconv_plan.output_count;
   if (num_args != count && num_args != count + 1)
-    return failed("ValueError", "the network was given another number of inputs and outputs than it has");
+    return failed("ValueError", "the call has another number of inputs and outputs than the network");
   unsigned char* arena = num_args > count ? (unsigned char*)(uintptr_t)args[count].v_int64 : NULL;
   return run((Network*)(uintptr_t)args[0].v_int64, (double*)(uintptr_t)args[1].v_int64, args + 2, args + 2 + extents, arena);
 }

@@ -24,7 +24,7 @@ static int failed(const char* kind, const char* message) {
   return -1;
 }
 
-static int no_memory(void) { return failed("MemoryError", "there is no memory for the network"); }
+static int no_memory(void) { return failed("MemoryError", "out of memory for the network's arrays"); }
 
 static void free_sizes(Sizes* sizes) {
   free(sizes->extents);
