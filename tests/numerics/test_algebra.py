@@ -14,6 +14,7 @@ from linear_graphs import Drawing, agree  # noqa: E402
 from tvm import relax  # noqa: E402
 
 from tvmconv.network.algebra import join_filters  # noqa: E402
+from tvmconv.network.algebra.maps import LinearMap, add  # noqa: E402
 from tvmconv.network.algebra.reading import make_constant  # noqa: E402
 from tvmconv.network.ir.constants import constant, constant_bytes  # noqa: E402
 from tvmconv.network.ir.graph import Graph  # noqa: E402
@@ -142,6 +143,11 @@ def test_products_of_any_rank(shape: tuple[int, ...]) -> None:
     after, lines = joined(module)
     assert len(lines) == (1 < len(shape) < 6)
     agree(module, after)
+
+
+def test_maps_whose_taps_are_far_apart_are_not_added() -> None:
+    near, far = (LinearMap(np.ones((16, 16, 3, 3)), None, (1, 1), *[(step, step)] * 3) for step in (1, 400))
+    assert add([near, near]) is not None and add([near, far]) is None
 
 
 def test_a_residual_of_another_value_stays_a_sum() -> None:

@@ -77,3 +77,8 @@ def test_layers_that_are_faster_in_f32_are_computed_so(
 def test_other_choices_are_refused() -> None:
     with pytest.raises(InputError, match="quantized is 'f32'; allowed: model, fastest"):
         Options(quantized="f32")
+
+
+def test_reproducible_networks_do_not_depend_on_estimates() -> None:
+    with pytest.raises(InputError, match="quantized='fastest' is decided by estimates, which differ between CPUs"):
+        Options(math="reproducible", quantized="fastest")

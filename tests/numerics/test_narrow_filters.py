@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tvm
 
 pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper
@@ -66,6 +67,22 @@ def test_sums_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             np.testing.assert_array_equal(answer, right)
         else:  # onnxruntime sums in f32
             assert np.abs(answer.astype(int) - right).max() <= 1
+
+
+def test_filters_of_more_than_256_numbers_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(narrow_filters, "is_faster", lambda *_: True)
+    relax = tvm.relax
+    for high, count in ((127, 2), (128, 1)):
+        filter_ = RNG.integers(-128, high + 1, (5, 4, 1, 1)).astype(np.int16)
+        filter_[2, :2, 0, 0] = -128, high
+        builder, data = relax.BlockBuilder(), relax.Var("x", relax.TensorType((1, 4, 9, 8), "uint8"))
+        with builder.function("main", [data]):
+            with builder.dataflow():
+                wide = builder.emit(relax.op.astype(data, "int16"))
+                made = builder.emit_output(relax.op.nn.conv2d(wide, relax.const(filter_), out_dtype="int32"))
+            builder.emit_func_output(made)
+        narrow = narrow_filters.narrow_filters(builder.get(), Options().cpu, "default")
+        assert narrow.script(show_meta=False).count("nn.conv2d(") == count
 
 
 @pytest.mark.parametrize(

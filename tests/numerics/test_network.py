@@ -204,7 +204,7 @@ network(**network.random_inputs())
 
 def test_errors_of_its_functions_have_their_classes(library: Path) -> None:
     functions = NativeLibrary(library)
-    with pytest.raises(ValueError, match="another number of inputs and outputs than it has"):
+    with pytest.raises(ValueError, match="another number of inputs and outputs than the network"):
         functions["tvmconv_network"](0, 0)
     with pytest.raises(ValueError, match="the first argument must be the number of threads"):
         functions["tvmconv_network_with_threads"](0)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
+from relax_modules import relax_module
 from tvm import relax, tirx
 from tvm.relax import op
 
 from tvmconv.algorithms.annotations import FIXED
 from tvmconv.errors import SourceError
+from tvmconv.family import Extent
+from tvmconv.network.ir.extents import with_extents
+from tvmconv.network.kernels import place
 from tvmconv.network.lower import schedule_functions
 from tvmconv.network.options import check_target
+from tvmconv.network.passes import use_kernels
 
 
 def module(dtype: str) -> relax.Function:
@@ -36,3 +44,19 @@ def test_functions_between_kernels_are_fixed() -> None:
 def test_functions_of_the_c_library_are_refused() -> None:
     with pytest.raises(SourceError, match="math='reproducible' has no exp of its own"):
         schedule_functions(module("float64"), check_target("host"), "reproducible")
+
+
+def test_small_memory_leaves_kernels_of_free_extents_reproducible(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def note(sizes: Any, target: str, math: str, progress: Any) -> dict[Any, Any]:
+        asked.append(math)
+        return {}
+
+    monkeypatch.setattr(place, "build_families", note)
+    filter_ = relax.const(np.ones((4, 3, 3, 3), np.float32))
+    batch = tirx.Var("n", "int64")
+    free = relax_module(lambda builder, x: builder.emit(op.nn.conv2d(x, filter_)), [(batch, 3, 8, 8)])
+    for math in ("reproducible", "default"):
+        use_kernels(with_extents(free, [Extent(name="n")]), math=math, memory="small")
+    assert asked == ["reproducible", "strict"]

@@ -161,6 +161,38 @@ def test_a_pass_among_others_leaves_to_tvm_what_no_kernel_covers() -> None:
     np.testing.assert_array_equal(answer, torch.conv_transpose2d(made, torch.from_numpy(weights), stride=2))
 
 
+def test_functions_of_other_names_and_without_arguments() -> None:
+    builder, weights = relax.BlockBuilder(), numbers(8, 4, 1, 1)
+    with builder.function("ones", [], {"global_symbol": "ones"}):
+        with builder.dataflow():
+            made = builder.emit_output(op.ones((1, 8, 9, 7), "float32"))
+        builder.emit_func_output(made)
+    ones = builder.get().get_global_var("ones")
+    data = relax.Var("x", relax.TensorType((1, 4, 9, 7), "float32"))
+    with builder.function("forward", [data], {"global_symbol": "forward"}):
+        with builder.dataflow():
+            made = builder.emit(nn.conv2d(data, relax.const(weights)))
+            made = builder.emit_output(op.add(made, builder.emit(relax.Call(ones, []))))
+        builder.emit_func_output(made)
+    module = tvmconv.relax.use_kernels(builder.get())
+    assert [each.name.partition(".")[0] for each in tvmconv.relax.report(module)] == ["forward"]
+    machine = relax.VirtualMachine(tvm.compile(module, Target.parse("host").tvm()), tvm.cpu())
+    x = numbers(1, 4, 9, 7)
+    answer = machine["forward"](tvm.runtime.tensor(x)).numpy()
+    np.testing.assert_array_equal(answer, np.einsum("oc,nchw->nohw", weights[..., 0, 0], x) + 1)
+
+
+def test_convolutions_of_symbolic_shapes_are_left_to_tvm() -> None:
+    weights, batch = numbers(8, 4, 1, 1), tvm.tirx.Var("n", "int64")
+    given = relax_module(lambda builder, x: builder.emit(nn.conv2d(x, relax.const(weights))), [(batch, 4, 9, 7)])
+    module = tvmconv.relax.use_kernels(given)
+    (row,) = tvmconv.relax.report(module)
+    assert (row.algorithm, row.why) == ("", "its shapes are not fixed")
+    x = numbers(2, 4, 9, 7)
+    (answer,) = answers(module, x)
+    np.testing.assert_array_equal(answer, np.einsum("oc,nchw->nohw", weights[..., 0, 0], x))
+
+
 def test_bad_arguments() -> None:
     with pytest.raises(TvmconvError, match="layout is 'NHWC'; allowed: NXC, NCX"):
         tvmconv.relax.UseKernels(layout="NHWC")

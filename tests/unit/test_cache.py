@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from tvmconv import cli
 from tvmconv.errors import TvmconvWarning
+from tvmconv.lowering.cpu import linker
 from tvmconv.support import origin
 from tvmconv.support.cache import MOST_BYTES, VARIABLE, Cache, open_cache, place
 
@@ -137,6 +139,15 @@ def test_what_cannot_be_written_is_read(known: Cache, monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "utime", refuse)
     known.write(OTHER, b"content")
     assert known.read(KEY) == b"content" and known.read(OTHER) is None
+
+
+def test_objects_of_c_files_depend_on_all_headers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shutil.copytree(linker.NATIVE, tmp_path / "native")
+    monkeypatch.setattr(linker, "NATIVE", tmp_path / "native")
+    before = linker._key_of("int x;", (), None)
+    header = tmp_path / "native/operators/attention_block.h"
+    header.write_text(f"{header.read_text()}\n")
+    assert linker._key_of("int x;", (), None) != before
 
 
 def test_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

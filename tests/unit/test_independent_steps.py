@@ -73,7 +73,7 @@ def test_failures_end_all(launcher: ctypes.CDLL) -> None:
 
 
 def value(region: Region, size: int = 4) -> Array:
-    return Array(Storage(region, size), 0, (size // 4,), "float32")
+    return Array(Storage(region, size), (size // 4,), "float32")
 
 
 def test_steps_that_need_nothing_of_each_other() -> None:

@@ -69,7 +69,7 @@ def test_lines_of_a_network() -> None:
 
 def test_steps_wait_for_what_writes_their_arguments() -> None:
     def value(region: Region) -> Array:
-        return Array(Storage(region, 4), 0, (1,), "float32")
+        return Array(Storage(region, 4), (1,), "float32")
 
     data, filters, a, b, out = map(value, (Region.INPUT, Region.WEIGHTS, Region.ARENA, Region.ARENA, Region.OUTPUT))
     steps = [PlanStep("f", (data, filters, a)), PlanStep("f", (data, filters, b)), PlanStep("g", (a, b, out))]

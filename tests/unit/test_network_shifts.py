@@ -77,6 +77,12 @@ def test_padding_and_other_readers_keep_the_sum() -> None:
     assert other.data.name != "x" and not other.problem.bias
 
 
+def test_a_sum_that_repeats_data_stays() -> None:
+    one, weights = relax.Var("one", relax.TensorType((1, 5, 5, 1), "float32")), filter_(6, 4, 1, 1)
+    (chain,) = chains_of(lambda builder, x: conv(builder.emit(op.add(one, relax.const(SHIFT))), weights))
+    assert not chain.data.same_as(one) and not chain.problem.bias
+
+
 def test_what_the_convolution_before_adds_is_its_own() -> None:
     def body(builder: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         first = builder.emit(conv(x, filter_(4, 4, 1, 1)))

@@ -1,1 +1,1 @@
-"""Whole networks: a model read as a graph, rewritten, its convolutions by our kernels, one library."""
+"""Whole networks: read a model as a graph, rewrite it, compile its convolutions by our kernels, link one library."""

@@ -1,4 +1,4 @@
-"""`export`: a Relax module with our kernels as one library that runs by a plan."""
+"""`export`: write a Relax module with our kernels as one library, which executes a plan."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def export(
 ) -> None:
     """Write a module from :func:`tvmconv.relax.use_kernels` for the same target as one library, replaced atomically.
 
-    It needs tvm-ffi alone: :func:`tvmconv.load_network` calls it, whose description has `facts` as ``"caller"``. `sizes` are modules of
-    the same network at some of its sizes, where its inputs have free extents.
+    The library needs only tvm-ffi; :func:`tvmconv.load_network` loads it. Its description has `facts` as ``"caller"``. `sizes` are modules
+    of the same network at some of its sizes, where its inputs have free extents.
 
     Raises
     ------
     SourceError
-        If an input or output of its function ``main`` has no fixed shape, or it calls TVM's runtime.
+        If an input or output of the function ``main`` has no fixed shape, or the module calls TVM's runtime.
     TargetError
         If `target` is no CPU.
     BuildError
-        If TVM cannot compile it.
+        If TVM cannot compile the module.
     ToolchainError
         If there is no C compiler, or it fails.
     """
@@ -68,7 +68,7 @@ def export(
 
 
 def export_part(module: tvm.IRModule, target: str = "host") -> NetworkPart:
-    """Return the same for another library to take in, such as a provider for onnxruntime. The errors are the same, too."""
+    """Return a network as an object for another library, such as a provider for onnxruntime; errors are those of :func:`export`."""
     known = check_target(target)
     planned = _plan(module, known)
     with tvm_errors():
@@ -76,7 +76,7 @@ def export_part(module: tvm.IRModule, target: str = "host") -> NetworkPart:
 
 
 def export_parts(module: tvm.IRModule, target: str) -> dict[str, NetworkPart]:
-    """Return the same for a target and its instruction set's CPUs with more features, the best first: their plan and weights are one."""
+    """Return parts for a target and for CPUs of its instruction set with more features, most features first; they share plan and weights."""
     known = check_target(target)
     planned = _plan(module, known)
     names = [name for name, has in known.isa.models.items() if set(known.features) <= set(has)]
@@ -89,7 +89,7 @@ def export_parts(module: tvm.IRModule, target: str) -> dict[str, NetworkPart]:
 
 
 def prepare(target: str) -> None:
-    """Compile the parts that all networks for a target share, in a thread."""
+    """Compile the parts shared by all networks for a target, in a thread."""
     prepare_executor(check_target(target).isa)
 
 
@@ -101,7 +101,7 @@ def prepare_workers() -> AbstractContextManager[None]:
 def _plan(module: tvm.IRModule, known: CpuTarget) -> Planned:
     """Return a network's plan, the plan's functions, and the library's description."""
     find_compiler(known.isa)
-    rows = report(module)  # or say that there is none
+    rows = report(module)  # raises if there is no report
     if has_extents(module):
         check_operators(module, rows)
     description = describe(module, known)
@@ -113,7 +113,9 @@ def _plan(module: tvm.IRModule, known: CpuTarget) -> Planned:
         kernels = {name: function.attrs for name, function in every.items() if name not in graphs}
         workspaces = {name: int(attrs.get(WORKSPACE, 0)) for name, attrs in kernels.items() if attrs}
         planned = plan(graphs, MAIN, workspaces, nodes_of(lowered))
-        called = dict.fromkeys(step.function for step in planned.steps)  # no set: the same order in each process
+        called = dict.fromkeys(
+            step.function for step in planned.steps
+        )  # not a set, whose order differs between processes
         functions = {name: lowered[name] for name in called if name not in OWN}
         _check(functions)
         planned.steps, functions = prefetch_next(planned, functions, known)

@@ -1,4 +1,4 @@
-"""Operators that networks of free extents have: all others are refused by name, before anything is compiled."""
+"""Operators supported in networks with free extents; others are refused by name, before anything is compiled."""
 
 from __future__ import annotations
 
@@ -134,14 +134,14 @@ _OTHERS = (
     "variance",
 )
 _KNOWN = {f"relax.{name}" for name in (*_MOVES, *_ELEMENTS, *_REDUCED, *_POOLS, *_OTHERS)}
-# Extents that reshapes are tried by.
+# Extents with which reshapes are checked.
 _TRIED = (840, 5041)
 # Types of tensors.
 _DTYPES = ("float64", "float32", "float16", "bfloat16", "uint8", "uint16", "uint32", "bool", "int8", "int32", "int64")
 
 
 def check_operators(mod: tvm.IRModule, rows: list[ConvolutionRow]) -> None:
-    """Raise SourceError if a network of free extents has an operator on such that it may not have; it names the operator."""
+    """Raise SourceError, naming the operator, if a network has an unsupported operator on tensors with free extents."""
     reasons = {row.name.partition(".")[2]: row.why for row in rows if row.why}
     for block in mod[MAIN].body.blocks:
         for binding in block.bindings:
@@ -154,10 +154,10 @@ def check_operators(mod: tvm.IRModule, rows: list[ConvolutionRow]) -> None:
             if not any(map(is_free, types)) and all(map(is_known, types)):
                 continue
             name = getattr(value.op, "name", str(value.op))
-            if name == "relax.reshape" and not _are_as_many(value.args[0].ty, binding.var.ty):
+            if name == "relax.reshape" and not _have_same_size(value.args[0].ty, binding.var.ty):
                 raise SourceError(
-                    f"a reshape ({binding.var.name}) takes {value.args[0].ty} and gives {binding.var.ty}, which has as many elements at some"
-                    " extents alone: the model's exporter kept a number of the example; export it with that axis dynamic"
+                    f"a reshape ({binding.var.name}) takes {value.args[0].ty} and returns {binding.var.ty}, which has another number of"
+                    " elements at some extents: the model's exporter kept a number of the example; export it with that axis dynamic"
                 )
             if branches_of(value) is not None or name not in _KNOWN:
                 raise _lacking(name.removeprefix("relax."), binding.var, reasons.get(binding.var.name, ""))
@@ -172,8 +172,8 @@ def check_operators(mod: tvm.IRModule, rows: list[ConvolutionRow]) -> None:
                     raise _lacking(f"{name.removeprefix('relax.')} of {each.dtype}", binding.var, "")
 
 
-def _are_as_many(given: Any, made: Any) -> bool:
-    """Return whether two tensors have as many elements, as far as some extents tell."""
+def _have_same_size(given: Any, made: Any) -> bool:
+    """Return whether two tensors have the same number of elements at the extents of `_TRIED`."""
     counts = [product(dims) if (dims := dims_of(each)) is not None else None for each in (given, made)]
     if None in counts:
         return True

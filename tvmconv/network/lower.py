@@ -1,4 +1,4 @@
-"""A Relax module to one library: our kernels, TVM's operators between them, and the program that calls them."""
+"""Lower a module's operators to scheduled functions, and describe the network for its library."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from .schedule.rules import schedule_others
 
 
 def schedule_functions(mod: tvm.IRModule, target: CpuTarget, math: str = "default") -> tvm.IRModule:
-    """Return a module whose operators are functions, fused where an element needs few others, and scheduled.
+    """Return a module whose operators are scheduled functions, fused where an element needs few others.
 
-    Of reproducible `math`, attention, which sums by the CPU's vectors, stays what it is made of.
+    With reproducible `math`, attention stays products and a softmax: its C function sums by the CPU's vectors.
     """
     reproducible = math == "reproducible"
     mod = carry(
@@ -64,12 +64,12 @@ def describe(mod: tvm.IRModule, target: CpuTarget) -> dict[str, Any]:
     Raises
     ------
     SourceError
-        If the module has no function ``main``, or an input or output of it has no fixed shape.
+        If the module has no function ``main``, or one of its inputs or outputs has no fixed shape.
     """
     if MAIN not in [variable.name_hint for variable in mod.get_global_vars()]:
         raise SourceError(f"the module has no function {MAIN!r}, a network's entry")
     main = mod[MAIN]
-    result = main.body.body.ty  # of multiples of symbols the function's own type knows no extents
+    result = main.body.body.ty  # the function's return type lacks extents that are multiples of symbols
     outputs = list(result.fields) if isinstance(result, TupleType) else [result]
     names = [str(name) for name in main.attrs[OUTPUT_NAMES]] if OUTPUT_NAMES in (main.attrs or {}) else []
     if len(set(names)) != len(outputs):
@@ -95,7 +95,7 @@ def describe(mod: tvm.IRModule, target: CpuTarget) -> dict[str, Any]:
 
 @contextmanager
 def tvm_errors() -> Iterator[None]:
-    """Raise errors of TVM's passes as BuildError; our own errors, and those of files, are not changed."""
+    """Raise errors of TVM's passes as BuildError; pass our own and OSError on."""
     try:
         yield
     except (TvmconvError, OSError):

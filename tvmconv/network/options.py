@@ -26,37 +26,37 @@ class Options:
     records
         The tuning records; absent: the user's and those that ship with tvmconv.
     layout
-        ``"NXC"``: data is transposed, channels last, for the whole network. ``"NCX"``: it stays as the module has it. Absent:
-        NXC, and with a warning NCX where TVM cannot do that.
+        ``"NXC"``: the whole network is converted to channels last. ``"NCX"``: the module's layout stays. Absent: NXC, or, with a
+        warning, NCX where TVM cannot convert the network.
     math
         As for :func:`tvmconv.building.builder.build`.
     progress
         Called as ``progress(done, total, what)`` while kernels are compiled.
     memory
-        ``"default"``: where transforms (Winograd) enlarge the weights to more than 1.3 times the model's, they are left to the filters
-        that they save the most time with for each byte, as long as that costs at most 2 % of the kernels' time by estimate.
-        ``"small"``: no transforms, as with ``math="strict"``, and no joined filters that have more numbers than those that they
-        are of. Filters are as many bytes as the model's, but for whole register tiles.
+        ``"default"``: where transforms (Winograd) would enlarge the weights to more than 1.3 times the model's, only the filters that
+        save the most time for each byte keep them, if that costs at most 2 % of the kernels' time by estimate. ``"small"``: no
+        transforms, as with ``math="strict"``, and no joined filters with more numbers than the original ones. Filters then take the
+        model's bytes, rounded up to whole register tiles.
     file
-        ``"default"``: the file has filters as kernels read them, and processes share their memory. ``"small"``: it has those that are larger
-        so as the model has them, and they are packed when the network is loaded, by each process.
+        ``"default"``: the file has packed filters, whose memory processes share. ``"small"``: filters that packing enlarges are stored
+        in the model's layout, and each process packs them when it loads the network.
     trials, seconds
         As for :func:`tvmconv.building.builder.build`: kernels are tuned first.
     dtype
-        ``"f32"``, ``"f16"`` or ``"bf16"``: the network computes in this type, and takes and gives tensors of it in the place of the
-        others of these. Absent: as the module does.
+        ``"f32"``, ``"f16"`` or ``"bf16"``: the network computes in this type, also its floating-point inputs and outputs have it.
+        Absent: the module's types.
     quantized
-        ``"model"``: layers between quantizers are computed in integers. ``"fastest"``: in f32 those that are estimated to be faster so,
-        and `tvmconv.network.report.in_f32` names.
+        ``"model"``: layers between quantizers are computed in integers. ``"fastest"``: those estimated to be faster in f32 are computed
+        in f32 (`tvmconv.network.report.in_f32` lists them).
 
     Raises
     ------
     TargetError
-        If `target` is unknown, or no CPU.
+        If `target` is unknown, or not a CPU.
     InputError
-        If `layout`, `memory`, `file`, `dtype` or `quantized` is none.
+        If `layout`, `memory`, `file`, `dtype` or `quantized` has another value, or `quantized` is ``"fastest"`` with reproducible `math`.
     TvmconvError
-        If `math` is none.
+        If `math` has another value.
     """
 
     target: str = "host"
@@ -80,6 +80,11 @@ class Options:
         for name, allowed in (("memory", MEMORIES), ("file", FILES), ("quantized", QUANTIZED)):
             choice(name, getattr(self, name), allowed, InputError)
         check_math(self.math)
+        if (self.math, self.quantized) == ("reproducible", "fastest"):
+            raise InputError(
+                "quantized='fastest' is decided by estimates, which differ between CPUs, and math='reproducible' has the same bits on all;"
+                " give quantized='model', or another math"
+            )
         check_target(self.target)
 
     @property
@@ -94,7 +99,7 @@ class Options:
 
 
 def check_target(target: str) -> CpuTarget:
-    """Return the target that a network is compiled for; TargetError if it is no CPU."""
+    """Return the target that a network is compiled for; raise TargetError if it is not a CPU."""
     known = Target.parse(target)
     if not isinstance(known, CpuTarget):
         raise TargetError(f"target is {target!r}; networks are only compiled for CPUs")

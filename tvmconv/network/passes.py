@@ -1,6 +1,6 @@
-"""PASSES: all that happens to a model's graph before its operators become functions, in order, one line each.
+"""PASSES: the rewrites of a model's graph before its operators become functions, in order, one entry each.
 
-``tvmconv inspect MODEL --stage passes`` prints this list, and ``--stage NAME`` the module after the pass of that name.
+``tvmconv inspect MODEL --stage passes`` prints this list, ``--stage NAME`` the module after one pass.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ class Rewritten:
     Attributes
     ----------
     module, options
-        The module; how it is compiled.
+        The module, and the options of its compilation.
     weights
-        Bytes of the constants that it came with.
+        Bytes of the original module's constants.
     rewrites
         A line for each place where fixed filters were joined.
     rows
-        What became of each convolution.
+        The report on each convolution.
     in_f32
-        A line for each layer of integers that is computed in f32.
+        A line for each integer layer that is computed in f32.
     """
 
     module: tvm.IRModule
@@ -79,9 +79,9 @@ class NetworkPass:
     Attributes
     ----------
     name
-        Its name for ``tvmconv inspect --stage``.
+        The argument of ``tvmconv inspect --stage``.
     run
-        From a module to the next.
+        Function from a module to the rewritten one.
     why
         Its purpose.
     after
@@ -95,14 +95,14 @@ class NetworkPass:
 
 
 def run(mod: tvm.IRModule, options: Options, last: str | None = None) -> tvm.IRModule:
-    """Return a module after all passes, with its report (`tvmconv.network.report`); after the pass `last`, if it is given.
+    """Return a module after all passes, or those up to `last`, with its report (`tvmconv.network.report`).
 
     Raises
     ------
     InputError
-        If it is given something else than a module.
+        If `mod` is no module.
     TvmconvError
-        If a `layout` of NXC was asked for, and TVM does not bring the network to it; or there is no pass `last`.
+        If `layout` is NXC, and TVM cannot convert the network; or there is no pass `last`.
     """
     check_module(mod)
     if last is None and options.math != "reproducible":
@@ -116,7 +116,7 @@ def run(mod: tvm.IRModule, options: Options, last: str | None = None) -> tvm.IRM
 
 
 def check_pass(name: str) -> int:
-    """Return the place of a pass in PASSES; TvmconvError if there is none of this name."""
+    """Return the index of a pass in PASSES; raise TvmconvError if there is none of this name."""
     names = [each.name for each in PASSES]
     if name not in names:
         raise TvmconvError(f"there is no pass {name!r} of networks; there are {', '.join(names)}")
@@ -148,7 +148,7 @@ def _outline(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _algebra(state: Rewritten) -> Rewritten:
-    if state.options.math in ("strict", "reproducible"):  # what costs less is another thing on another CPU
+    if state.options.math in ("strict", "reproducible"):  # costs differ between CPUs
         return state
     typical = typical_extents(state.module)[COUNT // 2] if has_extents(state.module) else None
     mod, lines = join_filters(state.module, state.options.cpu, state.options.is_small, typical)

@@ -1,4 +1,4 @@
-"""Report on a module's convolutions, as an attribute of the module."""
+"""The report on a module's convolutions, an attribute of the module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REPORT = "tvmconv_report"
 
 
 def check_module(mod: object) -> None:
-    """Raise InputError if something is no module."""
+    """Raise InputError if `mod` is no module."""
     if not isinstance(mod, tvm.IRModule):
         raise InputError(f"mod is a {type(mod).__name__}; give a tvm.IRModule, which TVM's frontends make of a model")
 
@@ -29,8 +29,8 @@ def with_report(
     math: str,
     in_f32: Sequence[str],
 ) -> tvm.IRModule:
-    """Return a module with its report; `weights` are the bytes of the constants that it had as it came, `math` is an option."""
-    # Not the bare list: TVM 0.27 gives no attribute back whose text has at most 7 bytes, such as "[]".
+    """Return a module with its report; `weights` are the bytes of the original module's constants, `math` is an option."""
+    # Not a bare list: TVM 0.27 loses attributes whose text has at most 7 bytes, such as "[]".
     given = {
         "convolutions": [asdict(row) for row in rows],
         "rewrites": list(rewrites),
@@ -47,7 +47,7 @@ def report(mod: tvm.IRModule) -> list[ConvolutionRow]:
     Raises
     ------
     TvmconvError
-        If it has not.
+        If the module has no report.
     """
     return [ConvolutionRow(**row) for row in notes_of(mod)["convolutions"]]
 
@@ -58,12 +58,12 @@ def rewrites(mod: tvm.IRModule) -> list[str]:
 
 
 def in_f32(mod: tvm.IRModule) -> list[str]:
-    """Return a line for each layer of integers that is computed in f32 (`tvmconv.network.kernels.keep_floats`); errors are those of :func:`report`."""
+    """Return a line for each integer layer that is computed in f32 (`tvmconv.network.kernels.keep_floats`); errors are those of :func:`report`."""
     return list(notes_of(mod).get("in_f32", ()))
 
 
 def notes_of(mod: tvm.IRModule) -> dict[str, Any]:
-    """Return the arguments of :func:`with_report` by their names; errors are those of :func:`report`."""
+    """Return the arguments of :func:`with_report` by name; errors are those of :func:`report`."""
     check_module(mod)
     text = mod.get_attr(_REPORT)
     if text is None:

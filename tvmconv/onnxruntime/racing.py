@@ -1,4 +1,4 @@
-"""Race a model with onnxruntime alone, and with each claim of a provider, in turns."""
+"""Race a model in onnxruntime alone against each claim of a provider, in turns."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from .sessions import open_library, open_model, register, session
 
 _TURNS = 5
 _TURN_SECONDS = 0.12
-# Threads of the other session look for work as long after a run.
+# Time for which the other session's threads keep spinning after a run.
 _PAUSE_SECONDS = 0.02
-# Less is within what timings vary by.
+# Smaller gains are within the variation of timings.
 LEAST_GAIN = 1.05
-# Number of graphs that a provider notes at most (provider.c).
+# Most graphs that a provider records (provider.c).
 _MOST_GRAPHS = 256
 
 
 @dataclass(frozen=True)
 class RaceResult:
-    """A model's seconds by the provider's claim, one of `CLAIMS`; and its graphs, each by hash and identity.
+    """A model's seconds by the provider's claim, one of `CLAIMS`; and its graphs, each as hash and identity.
 
-    `refused` says why the provider's network is not among them; ``""``: it is, or there is none. `unchecked`: it is, and no output
+    `refused` is the reason why the provider's network was not raced; ``""``: it was, or there is none. `unchecked`: it was, but no output
     of the model could be compared with onnxruntime's.
     """
 
@@ -47,7 +47,7 @@ class RaceResult:
 
     @property
     def fastest(self) -> str:
-        """Fastest claim: nothing, unless something is faster by `LEAST_GAIN`."""
+        """Fastest claim; ``"nothing"`` unless another one is faster by `LEAST_GAIN`."""
         return self._fastest(self.seconds)
 
     @property
@@ -70,21 +70,21 @@ def graph_of(
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
 ) -> int:
-    """Return the identity of the graph that onnxruntime makes of a model, for which a provider has networks.
+    """Return the identity of a model's graph in onnxruntime, by which a provider finds its networks.
 
     Parameters
     ----------
     provider
-        A library that computes nothing (`tvmconv.exporting.provider_library.export_provider`); others tell no identities.
+        A library that computes nothing (`tvmconv.exporting.provider_library.export_provider`); others report no identities.
     inputs, outputs
-        Tensors: what computes the outputs of the inputs, and of the model's own, is the graph; none: all of the model.
+        Tensors that delimit the graph, which computes the outputs from these inputs and the model's; none: the whole model.
     model, shapes, dims, batch
-        As those of :func:`tvmconv.onnxruntime.session`, and so are the errors.
+        As for :func:`tvmconv.onnxruntime.session`, which has the same errors.
 
     Raises
     ------
     InputError
-        If onnxruntime does not read the model, or it has no identity.
+        If onnxruntime cannot read the model, or its graph has no identity.
     """
     import onnxruntime as ort
 
@@ -101,7 +101,7 @@ def graph_of(
         raise
     except Exception as error:  # of onnxruntime's own classes
         raise InputError(f"onnxruntime cannot read it: {last_line(error)}") from error
-    # onnxruntime asks again once it has replaced functions, such as HardSwish, by their own operators.
+    # onnxruntime offers the graph again after expanding functions such as HardSwish.
     found = next((identity for _, identity in _graphs(provider) if identity), None)
     if found is None:
         raise InputError(
@@ -128,13 +128,15 @@ def race(
     Parameters
     ----------
     inputs
-        Inputs by name; the others are random numbers, ones for integers (zeros where ones are indices out of range), and true.
+        Arrays by input names; others get random numbers, integers ones (zeros where ones are indices out of range), booleans true.
     sizes
-        Shapes of inputs that have free dimensions, for these arrays; what is free is else 1.
+        Shapes of inputs with free dimensions, for their arrays; by default free dimensions are 1.
     claims
-        What is tried; ``"nothing"`` is onnxruntime alone. A network must give onnxruntime's answers, as far as kernels do.
-    model, provider, shapes, dims, batch, networks
-        As those of :func:`tvmconv.onnxruntime.session`, and so are the errors.
+        Claims to race; ``"nothing"`` is onnxruntime alone. A network's answers must agree with onnxruntime's within kernels' tolerance.
+    model, shapes, dims, batch, networks
+        As for :func:`tvmconv.onnxruntime.session`, which has the same errors.
+    provider
+        The library that ``tvmconv export-onnxruntime`` wrote.
 
     Raises
     ------
@@ -192,17 +194,17 @@ def _time_in_turns(sessions: Mapping[str, Any], feeds: Mapping[str, np.ndarray])
 def race_parts(
     model: str | os.PathLike[str], provider: str | os.PathLike[str], found: RaceResult, **given: Any
 ) -> tuple[RaceResult, dict[int, RaceResult]]:
-    """Return the race with those of the networks of a model's parts that do not make it slower, and the race of each alone.
+    """Return the race with those networks of a model's parts that do not slow it down, and the race of each alone.
 
-    A part stays unless the model takes `LEAST_GAIN` times as long or more with it alone as with nothing, or its answers are wrong;
-    a lesser loss is within what timings vary by.
+    A part is dropped if the model with it alone takes at least `LEAST_GAIN` times as long as with nothing, or its answers are wrong; smaller
+    losses are within the variation of timings.
 
     Parameters
     ----------
     found
-        The race with all networks; it is returned if there are not several, or all or none of them stay.
+        The race with all networks, returned if there are not several, or all or none of them stay.
     model, provider, given
-        As those of :func:`race`, and so are the errors.
+        As for :func:`race`, which has the same errors.
     """
     identities = list(dict.fromkeys(identity for _, identity in found.graphs if identity))
     if NETWORK not in given.get("claims", CLAIMS) or len(identities) < 2:
@@ -224,10 +226,9 @@ def race_parts(
 def _add_network(
     sessions: dict[str, Any], make: Callable[[], Any], make_plain: Callable[[], Any], feeds: Mapping[str, np.ndarray]
 ) -> tuple[str, bool]:
-    """Add the session of the provider's network; return why there is none, and whether none of its outputs could be compared.
+    """Add the session of the provider's network; return why it was refused, and whether none of its outputs could be compared.
 
-    What onnxruntime's optimizations make of a quantized model is not what the model says: a network may be as far from the answers
-    without as those are.
+    onnxruntime's optimizations change the answers of quantized models: a network may be as far from unoptimized answers as optimized ones.
     """
     try:
         made = make()
@@ -249,20 +250,20 @@ def _add_network(
 
 
 def _worst(answers: Iterable[tuple[Any, Any, bool]]) -> float | None:
-    """Return how far the farthest of outputs is from onnxruntime's; None: none of them could be compared."""
+    """Return the largest error of outputs compared with onnxruntime's; None: none of them could be compared."""
     return max((error for each in answers if (error := _error(*each)) is not None), default=None)
 
 
 def _error(got: Any, expected: Any, is_known: bool) -> float | None:
-    """Return how far an output is from onnxruntime's, of a sequence or a map the farthest within; None: there is nothing to compare.
+    """Return an output's error compared with onnxruntime's, the largest one in a sequence or map; None: it cannot be compared.
 
-    So it is of shapes, lengths and keys that numbers decide, and of integers in such: a rounding may make them others.
+    That holds where shapes, lengths or keys depend on values and differ, and for integers in such outputs: rounding may change them.
     """
     if isinstance(expected, Mapping):
         if got.keys() != expected.keys():
             return None
         got, expected = list(got.values()), [expected[key] for key in got]
-    if isinstance(expected, list):  # a sequence, whose length no type tells
+    if isinstance(expected, list):  # a sequence, whose type has no length
         if len(got) != len(expected):
             return None
         return _worst((*each, is_known) for each in zip(got, expected, strict=True))
@@ -275,7 +276,7 @@ def _error(got: Any, expected: Any, is_known: bool) -> float | None:
 
 
 def _graphs(provider: str | os.PathLike[str]) -> tuple[tuple[int, int], ...]:
-    """Return hash and identity of the graphs offered to the provider since the last call."""
+    """Return hash and identity of each graph offered to the provider since the last call."""
     found = ((ctypes.c_uint64 * 2) * _MOST_GRAPHS)()
     with open_library(provider) as opened:
         count = opened.tvmconv_provider_graphs(found, _MOST_GRAPHS)

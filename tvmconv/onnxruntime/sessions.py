@@ -1,15 +1,18 @@
-"""Sessions of models in which providers compute the convolutions."""
+"""Sessions of onnxruntime in which a provider computes convolutions."""
 
 from __future__ import annotations
 
 import _ctypes
+import atexit
 import ctypes
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ..checks import as_path
@@ -21,11 +24,11 @@ from ..runtime.networks.file import PROVIDER, read_file
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-# The first with providers from outside.
+# First version with plug-in providers.
 OLDEST = (1, 23)
-# Libraries made of bundles, by the manifests' hashes: until the process ends.
+# Libraries exported from bundles, by the manifests' hashes, until the process that exported them ends.
 _made: dict[str, Path] = {}
-_folder: tempfile.TemporaryDirectory[str] | None = None
+_LOCK = Lock()
 
 
 def session(
@@ -39,24 +42,25 @@ def session(
     claims: str | None = None,
     networks: Sequence[int] | None = None,
 ) -> Any:
-    """Return onnxruntime's session of a model, in which a provider's kernels compute the convolutions that it has.
+    """Return onnxruntime's session of a model, in which a provider computes the convolutions for which it has kernels.
 
     Parameters
     ----------
     model
         The path of an ONNX model.
     provider
-        The library that ``tvmconv export-onnxruntime`` wrote, or a bundle, of which one is made for this process.
+        The library that ``tvmconv export-onnxruntime`` wrote, or a bundle, from which one is exported for this process.
     shapes, dims, batch
-        The shapes of inputs that the model leaves free, by name (``""``: the only input), the sizes of free dimensions by name, and
-        that of a free dimension 0. Convolutions are claimed of a model that has all of them, a network of one that leaves free what the
-        network was exported for; None in a shape: as the model has it.
+        Shapes of inputs with free dimensions by name (``""``: the only input; None in a shape: the model's dimension), sizes of free
+        dimensions by name, and the size of a free dimension 0. Convolutions are only claimed if all dimensions are fixed, a network if
+        those are free for which it was exported.
     options
         An ``onnxruntime.SessionOptions``, to which the provider is added; None: a new one.
     claims
-        The provider's claim: ``"nothing"``, ``"convolutions"``, each with its epilogue, or ``"network"``, all. None: the fastest by the export's race.
+        The provider's claim: ``"nothing"``, ``"convolutions"``, each with its epilogue, or ``"network"``, the whole graph. None: the
+        fastest in the export's race.
     networks
-        Of the provider's, by the identities of their graphs, those that may be claimed; None: all.
+        Identities of the graphs whose networks may be claimed; None: all.
 
     Returns
     -------
@@ -66,7 +70,7 @@ def session(
     Raises
     ------
     InputError, SourceError
-        If there is no such file, the shapes do not fit the model, or the library has no network of it, which `claims` asks for.
+        If there is no such file, the shapes do not fit the model, or `claims` is ``"network"`` and the library has no network for it.
     BundleError
         If `provider` is a bundle that is damaged or has no kernel for ONNX's layouts.
     MissingExtraError
@@ -102,9 +106,9 @@ def session(
 
 
 def register(provider: str | os.PathLike[str]) -> str:
-    """Register a provider with onnxruntime, if it is not yet, and return its name.
+    """Register a provider with onnxruntime, unless it is registered already, and return its name.
 
-    ``onnxruntime.unregister_execution_provider_library(name)`` unloads it, once no session has it.
+    ``onnxruntime.unregister_execution_provider_library(name)`` unloads it, once no session uses it.
 
     Parameters and errors are those of :func:`session`.
     """
@@ -113,7 +117,7 @@ def register(provider: str | os.PathLike[str]) -> str:
     status = path.stat()
     key = f"{path} {status.st_ino} {status.st_mtime_ns} {status.st_size}"
     name = f"tvmconv-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
-    read_file(path, PROVIDER)  # onnxruntime would end with this process if it were cut or damaged
+    read_file(path, PROVIDER)  # loading a truncated or damaged library would crash this process
     if all(each.ep_name != name for each in ort.get_ep_devices()):
         try:
             ort.register_execution_provider_library(name, str(path))
@@ -123,7 +127,7 @@ def register(provider: str | os.PathLike[str]) -> str:
 
 
 def _library(provider: str | os.PathLike[str]) -> Path:
-    """Return the library's path; for a bundle that of the library made from it."""
+    """Return the path of a provider's library; for a bundle, of the library exported from it."""
     path = as_path("provider", provider)
     if (path / MANIFEST).is_file():
         path = _library_of(path)
@@ -135,7 +139,7 @@ def _library(provider: str | os.PathLike[str]) -> Path:
 
 
 def _refusal(library: Path) -> str:
-    """Return why this thread's last session has no network; onnxruntime does not tell."""
+    """Return why this thread's last session has no network, which onnxruntime does not report."""
     with open_library(library) as opened:
         function = opened.tvmconv_provider_refusal
         function.restype = ctypes.c_char_p
@@ -144,7 +148,7 @@ def _refusal(library: Path) -> str:
 
 @contextmanager
 def open_library(library: str | os.PathLike[str]) -> Iterator[ctypes.CDLL]:
-    """Give the functions of a library that onnxruntime has loaded, which is not kept from being unloaded after."""
+    """Open a library that onnxruntime has loaded, for its functions; it can be unloaded afterwards."""
     opened = ctypes.CDLL(os.path.abspath(library))
     try:
         yield opened
@@ -166,18 +170,25 @@ def _onnxruntime() -> Any:
 
 
 def _library_of(bundle: Path) -> Path:
-    """Return the library that is made of a bundle, once in a process."""
+    """Return the library exported from a bundle, once in a process."""
     from ..exporting.provider_library import export_provider
 
-    global _folder
     try:
         key = hashlib.sha256((bundle / MANIFEST).read_bytes()).hexdigest()[:16]
     except OSError as error:
         raise BundleError(f"{bundle}: its manifest cannot be read: {error.strerror or error}") from error
-    if key not in _made:
-        _folder = _folder or tempfile.TemporaryDirectory(prefix="tvmconv-onnxruntime-")
-        _made[key] = export_provider(bundle, Path(_folder.name) / f"{key}.so")
-    return _made[key]
+    with _LOCK:
+        if key not in _made or not _made[key].is_file():  # after a fork, the parent may have ended
+            folder = tempfile.mkdtemp(prefix="tvmconv-onnxruntime-")
+            atexit.register(_remove, folder, os.getpid())
+            _made[key] = export_provider(bundle, Path(folder) / f"{key}.so")
+        return _made[key]
+
+
+def _remove(folder: str, process: int) -> None:
+    """Remove a folder at the end of the process that created it, not of its forked children."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def with_shapes(
@@ -186,9 +197,9 @@ def with_shapes(
     dims: Mapping[str, int] | None = None,
     batch: int | None = None,
 ) -> bytes:
-    """Return an ONNX model, as a file has it, with fixed shapes of its inputs; parameters and errors are those of :func:`session`.
+    """Return the content of an ONNX file with the model's input shapes fixed; parameters and errors are those of :func:`session`.
 
-    Protobuf has no room for weights of 2 GiB: for those give :func:`session` the shapes.
+    Protobuf is limited to 2 GiB: for larger weights, pass the shapes to :func:`session`.
     """
     from onnx.external_data_helper import uses_external_data
 
@@ -208,7 +219,7 @@ def open_model(
     dims: Mapping[str, int] | None = None,
     batch: int | None = None,
 ) -> Any:
-    """Return onnxruntime's session of a model with fixed shapes of its inputs; parameters and errors are those of :func:`session`."""
+    """Return onnxruntime's session of a model with its input shapes fixed; parameters and errors are those of :func:`session`."""
     from ..frontends.onnx.session import open_session
 
     return open_session(_load_shaped(model, shapes, dims, batch), options=options)

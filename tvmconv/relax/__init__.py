@@ -1,4 +1,4 @@
-"""Our kernels for users of TVM: their Relax modules get them, and their `tvm.compile` and virtual machine take the result."""
+"""Our kernels for users of TVM: put them into Relax modules for `tvm.compile` and the virtual machine."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ..lowering.common.rewrites import IMPORT, find_all
 from ..lowering.cpu.passes import LAST_OF_ALLOCATION, generation
 from ..network import passes
 from ..network.ir.branches import inline
-from ..network.kernels.build import CODE, LOWERED, SYMBOL_OF_CODE, WORKSPACE
+from ..network.kernels.build import CODE, LOWERED, NEXT_SYMBOL_OF_CODE, SYMBOL_OF_CODE, WORKSPACE
 from ..network.kernels.replace import ConvolutionRow as ConvolutionRow
 from ..network.options import Options
 from ..network.report import report as report
 from ..targets.target import Target
 
 _CALLS = ("tirx.call_extern", "tirx.call_pure_extern")
-# Attributes that functions have for networks' libraries, and no pass of TVM's asks for.
-_OWN = (CODE, SYMBOL_OF_CODE, WORKSPACE, LOWERED)
+# Attributes for networks' libraries, unknown to TVM.
+_OWN = (CODE, SYMBOL_OF_CODE, NEXT_SYMBOL_OF_CODE, WORKSPACE, LOWERED)
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvmconv.UseKernels")
 class UseKernels:
-    """:func:`use_kernels` as a pass among others, of which TVM makes RuntimeErrors of all errors.
+    """:func:`use_kernels` as a pass; TVM turns its errors into RuntimeErrors.
 
     Parameters
     ----------
@@ -46,30 +46,30 @@ class UseKernels:
 def use_kernels(mod: tvm.IRModule, target: str = "host", **options: Any) -> tvm.IRModule:
     """Return a Relax module with our kernels, for ``tvm.compile`` with a target of the same CPU.
 
-    A convolution of fixed shapes, in f32, f16 or bf16, whose filter is a constant becomes ``call_tir`` of a function in loops and vectors,
-    with the packed filter as a constant; so do products. What follows them is part of them. :func:`report` says which, and why others are not.
+    Convolutions and products with fixed shapes and constant filters, in f32, f16 or bf16, become ``call_tir`` of lowered functions with packed
+    filters as constants; operators that follow them are fused. :func:`report` lists them, and the reasons for others.
 
     Parameters
     ----------
     mod
-        A module, as TVM's frontends make of models.
+        A module, as from TVM's frontends.
     target
         As for :func:`tvmconv.building.builder.build`; a CPU.
     **options
-        Of :class:`tvmconv.network.options.Options`: `records`, `layout`, `math`, `progress`, `memory`, `trials`, `seconds`.
+        Options of :class:`tvmconv.network.options.Options`: `records`, `layout`, `math`, `progress`, `memory`, `trials`, `seconds`.
 
     Raises
     ------
     TargetError
-        If kernels of `target` need what TVM's runtime has not, such as the permission to use AMX.
+        If kernels for `target` call functions that TVM's runtime lacks, such as the request to use AMX.
     TvmconvError
-        As :class:`tvmconv.network.options.Options` does.
+        As in :class:`tvmconv.network.options.Options`.
     """
     return _lower(inline(passes.use_kernels(mod, target, **options)), target)
 
 
 def _lower(mod: tvm.IRModule, target: str) -> tvm.IRModule:
-    """Return a module whose kernels are lowered until TVM's own passes know all in them."""
+    """Return a module with kernels lowered so far that TVM's own passes can handle them."""
     ours = {variable: each for variable, each in mod.functions_items() if LOWERED in (each.attrs or {})}
     known = Target.parse(target).tvm()
     marked = {variable: each.with_attr("target", known) for variable, each in ours.items()}

@@ -1,1 +1,1 @@
-"""Lower schedules for CPUs to libraries: rewrites of loops, LLVM, the linker."""
+"""Lower schedules for CPUs to libraries: rewrites of loops, LLVM, linker."""

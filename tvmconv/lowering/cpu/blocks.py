@@ -1,4 +1,4 @@
-"""Blocks of a family: their problems, and which of them cover the outputs of its sizes best."""
+"""Blocks of a family: their problems, costs, and the choice of those that cover the outputs of its sizes best."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from ...targets.target import CpuTarget
 from .cover import Cost, Covers, Reach, Shape, choose
 from .images import DATA, OUTPUT
 
-# Outputs along each axis of blocks to choose from: rows, columns and squares of a few pixels, which read a filter once, to blocks that
-# read it seldom.
+# Outputs along each axis of candidate blocks: from rows, columns and squares of a few pixels to blocks so large that the filter is read
+# seldom.
 _SHAPES: dict[int, tuple[Shape, ...]] = {
     1: tuple((x,) for x in (1, 2, 3, 5, 6, 8, 14, 24, 48, 96, 192, 384, 1536)),
     2: (
@@ -37,7 +37,7 @@ _SHAPES: dict[int, tuple[Shape, ...]] = {
         (2, 7, 7), (2, 14, 14), (4, 14, 14), (4, 14, 28), (4, 28, 28),
     ),
 }  # fmt: skip
-# Whole tiles, of algorithms that compute tiles of 4 or 2 outputs along an axis.
+# The same in whole tiles, for algorithms with tiles of 4 or 2 outputs along an axis.
 _WHOLE_TILES: dict[int, tuple[Shape, ...]] = {
     1: tuple((x,) for x in (4, 8, 12, 16, 24, 48, 96, 192, 384, 1536)),
     2: (
@@ -45,20 +45,19 @@ _WHOLE_TILES: dict[int, tuple[Shape, ...]] = {
     ),
     3: ((1, 4, 4), (1, 4, 8), (1, 8, 4), (1, 4, 24), (1, 8, 8), (2, 8, 8), (4, 4, 4), (2, 8, 16), (2, 16, 16), (4, 16, 16), (4, 16, 28)),
 }  # fmt: skip
-# The first of these whose arrays leave half of L2 to the filter, or else the last, is the largest block that a family may have.
+# Largest block of a family: the first of these whose arrays leave half of L2 to the filter, or else the last.
 _LARGEST: dict[int, tuple[Shape, ...]] = {
     1: ((1536,), (384,), (192,)),
     2: ((56, 56), (28, 56), (28, 28)),
     3: ((4, 28, 28), (4, 14, 28), (4, 14, 14), (2, 14, 14)),
 }
-# The number of blocks that a family has at most, and the part of the mean time that each brings: files and compiling take as many times
-# as long.
+# Most blocks of a family, and the least reduction of the mean time for which a block is added: file size and compile time grow with each.
 _MOST, _GAIN = 8, 0.01
-# Extents for which blocks are chosen where nobody says any, the least and the greatest, by number of free axes.
+# Default ranges of extents for which blocks are chosen, by number of free axes.
 _EXTENTS = {1: (1, 2500), 2: (1, 160), 3: (1, 21)}
-# Sizes along each axis for which blocks are chosen, each in proportion to the one before; by number of axes that vary.
+# Number of sizes along each axis for which blocks are chosen, in geometric progression; by number of axes that vary.
 _SIZES = {0: 1, 1: 27, 2: 12, 3: 6}
-# Cycles of a block beside its kernel's.
+# Cycles of a block's call in addition to its kernel's.
 _BLOCK_CYCLES = 800.0
 
 
@@ -75,7 +74,7 @@ class BlockCost(NamedTuple):
 
 
 def is_flat(family: ProblemFamily) -> bool:
-    """Return whether pixels are only carried along."""
+    """Return whether a family is pointwise: each output pixel depends on one input pixel of the same place."""
     ones = (1,) * family.rank
     zeros = ((0,) * family.rank,) * 2
     return (
@@ -86,9 +85,9 @@ def is_flat(family: ProblemFamily) -> bool:
 
 
 def images_of(family: ProblemFamily, problem: Problem) -> tuple[Shape, int]:
-    """Return the outputs along each axis that blocks cover in a problem, and how many such images it has.
+    """Return the outputs along each axis that blocks cover in a problem, and the number of such images.
 
-    Pixels that are only carried along are one row, and images that lie together are one.
+    Of a pointwise convolution, all pixels are one row, and contiguous images are one.
     """
     outputs, count = problem.out_spatial, problem.batch
     if is_flat(family):
@@ -99,7 +98,7 @@ def images_of(family: ProblemFamily, problem: Problem) -> tuple[Shape, int]:
 
 
 def choose_blocks(blocks: Sequence[BlockCost], outputs: Sequence[Shape], reach: Reach | None) -> list[BlockCost]:
-    """Return the blocks that a family has, of some that it may have, for outputs along each axis; the largest first."""
+    """Return the blocks chosen among candidates for outputs along each axis, the largest first."""
     if not blocks:
         return []
     chosen = choose([each.cost for each in blocks], list(dict.fromkeys(outputs)), _MOST, _GAIN, reach)
@@ -107,12 +106,12 @@ def choose_blocks(blocks: Sequence[BlockCost], outputs: Sequence[Shape], reach: 
 
 
 def cover_by(blocks: Sequence[BlockCost], outputs: Sequence[Shape], reach: Reach | None) -> npt.NDArray[np.float64]:
-    """Return the cycles of outputs along each axis by some blocks."""
+    """Return the cycles to cover outputs along each axis by blocks."""
     return Covers([each.cost for each in blocks], outputs, reach).cycles(range(len(blocks)))
 
 
 def reach_of(family: ProblemFamily) -> Reach | None:
-    """Return the extents of data that a family's outputs read; None if it is transposed: its phases differ."""
+    """Return the reach of a family's outputs in data; None for transposed convolutions, whose phases differ."""
     f, spans = family, [d * (k - 1) + 1 for k, d in zip(family.kernel, family.dilations, strict=True)]
     if f.op != "convolution":
         return None
@@ -123,10 +122,10 @@ def reach_of(family: ProblemFamily) -> Reach | None:
 
 
 def block_problem(family: ProblemFamily, outputs: Shape) -> Problem:
-    """Return the problem of a block of so many outputs, which reads no padding of its own.
+    """Return the problem of a block of outputs, whose data includes the padding.
 
-    Of a transposed convolution, outputs are a multiple of the stride. Its pads are the most by which all inputs before data would be a
-    stride apart from what is read, and of the phase of the family's, so that blocks begin at its first output.
+    Of a transposed convolution, outputs are a multiple of the stride. Its pads have the phase of the family's, so that a block begins at the
+    family's first output, and are so large that no output reads an input before the data.
     """
     f = family
     spans = [d * (k - 1) + 1 for k, d in zip(f.kernel, f.dilations, strict=True)]
@@ -148,7 +147,7 @@ def block_problem(family: ProblemFamily, outputs: Shape) -> Problem:
 
 
 def largest_block(family: ProblemFamily, target: CpuTarget) -> Problem:
-    """Return the problem of the largest block that a family may have."""
+    """Return the problem of a family's largest block."""
     problems = [block_problem(family, _whole(family, each)) for each in _LARGEST[_rank(family)]]
     fitting = (each for each in problems if sum(bytes_by_name(each).values()) <= target.l2 // 2)
     return next(fitting, problems[-1])
@@ -164,19 +163,19 @@ def bytes_by_name(problem: Problem) -> dict[str, int]:
 
 
 def copy_cycles(size: int, target: CpuTarget) -> float:
-    """Return the cycles of so many bytes that are copied."""
+    """Return the cycles to copy `size` bytes."""
     return cycles({"lines.copy": lines(size)}, target)
 
 
 def from_memory(problem: Problem, size: int, target: CpuTarget) -> float:
-    """Return the cycles of a filter of so many bytes that comes from memory."""
+    """Return the cycles to read a filter of `size` bytes from memory."""
     return cycles(cold_lines(problem, size), target)
 
 
 def cost_of(family: ProblemFamily, outputs: Shape, target: CpuTarget, algorithm: Algorithm, by_taps: bool) -> Cost:
-    """Return a block's cost; it reads its filter from memory in each call if no cache keeps it.
+    """Return a block's cost, with reading its filter from memory in each call if no cache keeps it.
 
-    Of one that sums ranges of taps (`tap_ranges.py`), the sums are what a tap less saves, for all taps along that axis.
+    If it sums ranges of taps (`tap_ranges.py`), the cost of sums is estimated by what one tap less saves along the axis with most taps.
     """
     problem = block_problem(family, outputs)
     size = algorithm.filter_bytes(problem, target)
@@ -192,7 +191,7 @@ def cost_of(family: ProblemFamily, outputs: Shape, target: CpuTarget, algorithm:
 
 
 def may_range(family: ProblemFamily, algorithm: Algorithm) -> bool:
-    """Return whether an algorithm's blocks are likely to sum ranges of taps: it reads data in place, and has loops over taps."""
+    """Return whether an algorithm's blocks probably sum ranges of taps: it reads data in place in loops over taps."""
     depthwise = family.in_channels == family.out_channels == family.groups
     return (
         algorithm.name.removesuffix("_ordered") == ("grouped" if depthwise else "direct")
@@ -206,7 +205,7 @@ def _rank(family: ProblemFamily) -> int:
 
 
 def candidates(family: ProblemFamily, target: CpuTarget, algorithm: Algorithm) -> list[BlockCost]:
-    """Return blocks that an algorithm computes, none larger than the largest that there may be."""
+    """Return an algorithm's candidate blocks, up to the largest size."""
     shapes = (_WHOLE_TILES if "points" in algorithm.options else _SHAPES)[_rank(family)]
     most = prod(largest_block(family, target).out_spatial)
     found = dict.fromkeys(_whole(family, each) for each in shapes)
@@ -220,7 +219,7 @@ def candidates(family: ProblemFamily, target: CpuTarget, algorithm: Algorithm) -
 
 
 def _whole(family: ProblemFamily, outputs: Shape) -> Shape:
-    """Return outputs of a block: along an axis that is not free no more than it has, but for pads, and of whole strides."""
+    """Return a block's outputs clipped to the outputs, without pads, along fixed axes; of transposed convolutions a multiple of strides."""
     transposed = family.op != "convolution"
     axes = list(zip(family.in_spatial, family.strides, strict=True))
     outputs = (1,) * (family.rank - len(outputs)) + outputs
@@ -230,7 +229,7 @@ def _whole(family: ProblemFamily, outputs: Shape) -> Shape:
 
 
 def typical_outputs(family: ProblemFamily) -> list[Shape]:
-    """Return the outputs along each axis of small and large problems of a family's ranges."""
+    """Return outputs along each axis from small to large problems within a family's ranges."""
     free = sum(each.is_free for each in family.in_spatial)
     found = []
     for pixels in _EXTENTS[1 if is_flat(family) else max(free, 1)]:
@@ -245,7 +244,7 @@ def typical_outputs(family: ProblemFamily) -> list[Shape]:
 
 
 def outputs_between(given: Sequence[Shape]) -> list[Shape]:
-    """Return outputs along each axis between the least and the greatest of those that are given, of all axes by themselves."""
+    """Return outputs between the least and the greatest given ones, all combinations of a progression along each axis."""
     limits = [(max(min(each), 1), max(*each, 1)) for each in zip(*given, strict=True)]
     count = _SIZES[sum(least < most for least, most in limits)]
     values = [

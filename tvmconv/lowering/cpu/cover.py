@@ -1,4 +1,4 @@
-"""The cycles of a family's blocks that cover outputs, as `native/cover.h` chooses them, and the blocks to have."""
+"""Estimate the cycles of covering outputs by blocks, as `native/cover.h` chooses covers, and choose a family's blocks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy.typing as npt
 Shape = tuple[int, ...]
 Cycles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-# All outputs along an axis, or those of one of three pieces: of those that meet data by all taps, and before and behind them.
+# Pieces of outputs along an axis: all; or those before, with, and after those of which all taps meet data.
 _PIECES = range(4)
 
 
 class Cost(NamedTuple):
-    """A block: its outputs along each axis, and estimates of the cycles of a call, of its sums by all taps, and of a copy of its data.
+    """A block: its outputs along each axis, and estimated cycles of a call, of its sums over all taps, and of a copy of its data.
 
-    Sums are by those taps alone that meet data; where they are 0, they are part of the call, by all taps.
+    If `sums` is not 0, only taps that meet data are summed, and `sums` is scaled; otherwise sums are part of the call, over all taps.
     """
 
     outputs: Shape
@@ -29,7 +29,7 @@ class Cost(NamedTuple):
 
     @property
     def cycles(self) -> float:
-        """Cycles of a call by all taps."""
+        """Cycles of a call with all taps."""
         return self.call + self.sums
 
 
@@ -44,17 +44,17 @@ class Reach(NamedTuple):
 
 
 class Covers:
-    """The covers of some outputs by blocks: one region; whole blocks of a kind and a region for what each axis has left; or regions that
-    are cut along some axes at both ends of what all taps meet data by.
+    """Covers of outputs by blocks: one region; whole blocks of one kind and a region for the remainder of each axis; or regions cut along
+    some axes where outputs stop meeting data by all taps.
 
     Parameters
     ----------
     blocks
-        At least one.
+        Blocks, at least one.
     outputs
-        Outputs along each axis, at least one; of several sizes.
+        Outputs along each axis, at least one, of several sizes.
     reach
-        None: nobody copies data, or leaves out taps.
+        Reach of outputs in data; None: no data is copied, and no taps are left out.
     """
 
     def __init__(self, blocks: Sequence[Cost], outputs: Sequence[Shape], reach: Reach | None = None) -> None:
@@ -62,8 +62,8 @@ class Covers:
         self._sizes = np.array([each.outputs for each in blocks], np.int64)
         ends = self._all // self._sizes[:, None] * self._sizes[:, None]
         rank = self._all.shape[1]
-        # Regions: those of pieces; then for each axis and block what is left along the axis, which has all outputs of the axes before,
-        # and those of whole blocks of the axes behind.
+        # Regions: those of pieces; then for each axis and block the remainder along the axis, with all outputs along earlier axes, and
+        # those of whole blocks along later ones.
         names = list(product(_PIECES if reach else (0,), repeat=rank))
         pieces = [self._pieces_along(axis) for axis in range(rank)]
         regions = [
@@ -78,12 +78,12 @@ class Covers:
         self._regions = self._cycles(*map(np.array, zip(*regions, strict=True)))
         whole = np.diagonal(self._cycles(np.zeros_like(ends), ends)).T
         self._whole = np.where(ends.all(axis=-1), whole, np.inf)
-        # Of the axes that are cut, the numbers of the pieces.
+        # For each set of cut axes, the numbers of its pieces' regions.
         cut = [tuple(at > 0 for at in name) for name in names]
         self._covers = [[number for number, each in enumerate(cut) if each == axes] for axes in dict.fromkeys(cut)]
 
     def cycles(self, chosen: Sequence[int]) -> Cycles:
-        """Return the cycles of each of the outputs by some of the blocks, which are given by number."""
+        """Return the cycles of each of the outputs by the blocks whose numbers are `chosen`."""
         regions = self._regions[list(chosen)].min(axis=0)
         by_pieces = np.min([regions[each].sum(axis=0) for each in self._covers], axis=0)
         left = regions[sum(map(len, self._covers)) :].reshape(-1, *self._whole.shape)
@@ -91,7 +91,7 @@ class Covers:
         return np.minimum(by_pieces, by_whole[list(chosen)].min(axis=0))
 
     def _extents(self, axis: int) -> tuple[Reach, Ints, int]:
-        """Return what is read, the extents of data along an axis, and the inputs from an output's first to its last."""
+        """Return the reach, the extents of data along an axis, and the span of an output's taps."""
         assert self._reach is not None
         reach = self._reach
         span = (reach.taps[axis] - 1) * reach.dilations[axis] + 1
@@ -99,7 +99,7 @@ class Covers:
         return reach, extents, span
 
     def _pieces_along(self, axis: int) -> list[tuple[Ints, Ints]]:
-        """Return the begin and the end of all outputs along an axis, and of the pieces."""
+        """Return the begins and ends of the pieces along an axis, in the order of `_PIECES`."""
         all_ = self._all[:, axis]
         zeros = np.zeros_like(all_)
         if self._reach is None:
@@ -112,7 +112,7 @@ class Covers:
         return [(zeros, all_), (zeros, first), (first, second), (second, all_)]
 
     def _cycles(self, begin: Ints, to: Ints) -> Cycles:
-        """Return the cycles of regions by each block alone: axes of blocks, of regions, and of outputs."""
+        """Return the cycles of regions by each block alone, in an array of blocks by regions by outputs."""
         count = np.ones((len(self._blocks), *begin.shape[:-1]), np.int64)
         inside, share = count.copy(), np.ones(begin.shape[:-1])
         by_taps = np.array([each.sums > 0 for each in self._blocks])[:, None, None]
@@ -131,7 +131,7 @@ class Covers:
             met = first_tap < end_tap
             first_tap, end_tap = np.where(met, first_tap, 0), np.where(met, end_tap, taps)
             share *= (end_tap - first_tap) / taps
-            # A block by ranges of taps is moved back to the region's end.
+            # A block that sums ranges of taps is shifted to end with the region.
             beyond = along * size - (to - begin)[..., axis]
             first_read = from_ + np.where(by_taps, first_tap * dilation - np.where(along == 1, beyond, 0) * stride, 0)
             last_read = last + np.where(by_taps, (end_tap - 1) * dilation, beyond * stride + span - 1)
@@ -148,10 +148,10 @@ class Covers:
 def choose(
     blocks: Sequence[Cost], outputs: Sequence[Shape], most: int, gain: float, reach: Reach | None = None
 ) -> list[int]:
-    """Return which of some blocks cover some outputs best, by number: one after the other the one that brings most.
+    """Return the numbers of the blocks that cover outputs best, chosen greedily, at most `most`.
 
-    The measure is the mean, of all outputs, of the cycles as a share of those by all blocks; there are at most so many, and each beyond
-    the first brings as large a part of it.
+    The measure is the mean over all outputs of the cycles relative to those with all blocks; each block beyond the first must reduce it by
+    the fraction `gain`.
     """
     covers = Covers(blocks, outputs, reach)
     chosen: list[int] = []

@@ -1,16 +1,16 @@
 """The library of a family: static kernels of a few blocks, by which `native/family.c` computes any extents.
 
-Why blocks, and not extents as variables of one function: definitions, plans and schedules of all algorithms are of static extents, and
-stay as they are; so every algorithm serves families, with the code, the checks and the bits of its static kernels, Winograd's by blocks of
-whole tiles. A block is the problem of so many outputs on data that has its padding already. Within an image, its kernel reads data and writes
-outputs where they lie, by distances of rows that the call gives (`images.py`). At an edge, a kernel whose taps are loops over data in place
-leaves out those that meet padding alone (`tap_ranges.py`), of regions that are cut where padding begins and ends; others' data is copied,
-with zeros for padding, as most algorithms copy rows of data anyway. Outputs beyond the end are few, because smaller blocks cover what whole
-ones leave. Pixels that are only carried along are one row.
+Blocks are used instead of symbolic extents because definitions, plans and schedules of all algorithms have static extents, and stay as they
+are: every algorithm serves families, with the code, the checks and the bits of its static kernels, Winograd's by blocks of whole tiles. A
+block is the problem of some outputs on data that includes its padding. Within an image, its kernel reads data and writes outputs in place,
+with strides given by the call (`images.py`). At an edge, a kernel with loops over taps that reads data in place leaves out taps that meet
+only padding (`tap_ranges.py`), in regions cut where padding begins and ends; for other kernels data is copied, with zeros for padding, as
+most algorithms copy rows of data anyway. Few outputs beyond the end are computed, because smaller blocks cover what whole ones leave. Pixels
+of pointwise convolutions are one row.
 
-Blocks are of one algorithm and one layout of the packed filter, which most of them have: a block for which the algorithm has no schedule
-of that layout is left out. Where blocks of another algorithm bring much, as where Winograd's filters are too large for few pixels, the
-packed filter has both layouts.
+Blocks of an algorithm have one layout of the packed filter, the most frequent one: a block for which the algorithm has no schedule with
+that layout is left out. Where blocks of another algorithm save much, as where Winograd's filters are too large for few pixels, the packed
+filter has both layouts.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from .passes import ALLOCATED
 from .tap_ranges import by_tap_ranges
 from .workspaces import allocate, block_bytes, workspace_of
 
-# Arrays of a block that may be parts of images, if lowering can do that.
+# Arrays of a block used in place in images, best first; lowering may not support all.
 _IMAGES = tuple(map(frozenset, ((DATA, OUTPUT), (DATA,), (OUTPUT,), ())))
 
 
 @dataclass(frozen=True)
 class Block:
-    """A kernel of a block: its algorithm's name, problem and functions, which of its arrays may be parts of images, whether it sums ranges
-    of taps, and what it costs.
+    """A block's kernel: its algorithm's name, problem, functions, the arrays that it uses in place in images, whether it sums ranges of
+    taps, and its cost.
     """
 
     algorithm: str
@@ -76,27 +76,27 @@ class Block:
 
 @dataclass(frozen=True)
 class PackedLayouts:
-    """The layouts that the filter is packed to, one behind the other; None is the filter as it is."""
+    """Layouts to which the filter is packed, one after another; None is the plain filter."""
 
     layouts: tuple[Layout | None, ...]
 
     @staticmethod
     def of(blocks: Sequence[Block]) -> PackedLayouts:
-        """Return the layouts of some blocks; none if all read the filter as it is."""
+        """Return the layouts of blocks; none if all read the plain filter."""
         found = tuple(dict.fromkeys(each.lowered.layout for each in blocks))
         return PackedLayouts(found if any(found) else ())
 
     def number(self, block: Block) -> int:
-        """Return which of them a block reads."""
+        """Return the number of the layout that a block reads."""
         return self.layouts.index(block.lowered.layout) if self.layouts else 0
 
     def offsets(self, plain: int) -> list[int]:
-        """Return the element at which each array begins, and the end of the last, behind a filter of so many elements."""
+        """Return the element at which each layout begins, and the end of the last, for a plain filter of `plain` elements."""
         sizes = [each.elements if each else -(-plain // LINE) * LINE for each in self.layouts]
         return [0, *accumulate(sizes)]
 
     def described(self, plain: int) -> dict[str, Any] | None:
-        """Return their entry in the manifest."""
+        """Return the packed filter's entry in the manifest."""
         packed = next(filter(None, self.layouts), None)
         if packed is None:
             return None
@@ -111,7 +111,7 @@ def write_family(
     algorithm: str,
     chosen: Sequence[tuple[str, Shape]],
 ) -> CompiledKernel:
-    """Write the library of a family, which is called by an algorithm, by blocks of some algorithms and outputs."""
+    """Write the library of a family, named after `algorithm`, with blocks of the `chosen` algorithms and outputs."""
     blocks = blocks_of(family, target, chosen)
     packing = PackedLayouts.of(blocks)
     functions = {}
@@ -135,7 +135,7 @@ def write_family(
 def _workspaces(
     allocated: Mapping[str, tirx.PrimFunc], blocks: list[Block], packed: Mapping[str, Any] | None
 ) -> dict[str, Workspace]:
-    """Return the allocations of a family's functions: the copies of a block's arrays, and the kernel's workspace, in a task or by itself."""
+    """Return the allocations of a family's functions: copies of a block's arrays and its kernel's workspace, shared and for each task."""
     shared = task = 0
     for number, block in enumerate(blocks):
         own = workspace_of(allocated[f"block{number}"].body)
@@ -152,7 +152,7 @@ def _workspaces(
 
 
 def blocks_of(family: ProblemFamily, target: CpuTarget, chosen: Sequence[tuple[str, Shape]]) -> list[Block]:
-    """Return the blocks of some algorithms and outputs, of each algorithm those of the layout that most of its blocks have."""
+    """Return the blocks of the chosen algorithms and outputs, without those that lack their algorithm's most frequent layout."""
     ways = [_lower(family, outputs, target, get(name)) for name, outputs in chosen]
     first = [next(each) for each in ways]
     common = {
@@ -167,7 +167,7 @@ def blocks_of(family: ProblemFamily, target: CpuTarget, chosen: Sequence[tuple[s
 
 
 def _lower(family: ProblemFamily, outputs: Shape, target: CpuTarget, algorithm: Algorithm) -> Iterator[Block]:
-    """Yield a block by each of the algorithm's schedules, with as many of its arrays in place as lowering allows."""
+    """Yield a block for each of the algorithm's schedules, with the most arrays in place that lowering supports."""
     problem = block_problem(family, outputs)
     _, sketches = sketches_of(algorithm.name, problem, target, EntryPoints.PACKED)
     for sketch in range(len(sketches)):
@@ -189,7 +189,7 @@ def _lower(family: ProblemFamily, outputs: Shape, target: CpuTarget, algorithm: 
 
 
 def _by_tap_ranges(lowered: Lowered, problem: Problem) -> tuple[Lowered, bool]:
-    """Return a block's functions, of which its kernel takes a range of taps, and whether it goes by that."""
+    """Return a block's functions, with ranges of taps as arguments of its kernel, and whether the kernel uses them."""
     functions = functions_of(lowered.module)
     symbol = PACKED_SYMBOL if PACKED_SYMBOL in functions else SYMBOL
     functions[symbol], by_taps = by_tap_ranges(functions[symbol], problem)
@@ -197,7 +197,7 @@ def _by_tap_ranges(lowered: Lowered, problem: Problem) -> tuple[Lowered, bool]:
 
 
 def table_of(family: ProblemFamily, blocks: list[Block], packing: PackedLayouts) -> str:
-    """Return the C file of a family's tables, which `native/family.c` reads."""
+    """Return the C file with a family's tables for `native/family.c`."""
     f, operands, filter_shape = family, list(blocks[0].problem.operands), blocks[0].problem.filter_shape
     spans = [d * (k - 1) + 1 for k, d in zip(f.kernel, f.dilations, strict=True)]
     rows = [

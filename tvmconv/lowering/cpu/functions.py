@@ -1,4 +1,4 @@
-"""The functions of a kernel's library: one for plain filters; if the filter is packed, also both halves: packing and the rest."""
+"""Functions of a kernel's library: one for plain filters and, if the filter is packed, its two halves, packing and the rest."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .packing import Halves
 def kernel_functions(
     func: tirx.PrimFunc, definition: Definition, halves: Halves | None, entry_points: EntryPoints
 ) -> dict[str, tirx.PrimFunc]:
-    """Return the functions that take a kernel's arguments, by their symbols.
+    """Return a kernel's functions by their symbols.
 
-    Without ``PLAIN`` there is no SYMBOL where there is PACKED_SYMBOL.
+    Without ``PLAIN`` among the entry points, there is no SYMBOL beside PACKED_SYMBOL.
     """
     if definition.images is not None:
         functions = {PACKED_SYMBOL if halves else SYMBOL: image_function(func, definition, halves)}
@@ -38,19 +38,19 @@ def kernel_functions(
 
 
 def functions_of(module: tvm.IRModule) -> dict[str, tirx.PrimFunc]:
-    """Return the functions of a module by their names."""
+    """Return a module's functions by name."""
     return {variable.name_hint: function for variable, function in module.functions.items()}
 
 
 def _pack(func: tirx.PrimFunc, definition: Definition, halves: Halves) -> tirx.PrimFunc:
-    """Return the function of filter and `packed`."""
+    """Return the function that packs a filter: ``(filter, packed)``."""
     filter_, packed = kernel_arguments(definition.problem, KERNEL_DTYPES)["filter"], halves.packed()
     statements = tirx.SeqStmt([view(func.params[1], filter_), *halves.views(packed), *halves.pack])
     return tirx.PrimFunc([filter_, packed], statements, func.ret_type, func.attrs)
 
 
 def _packed_function(func: tirx.PrimFunc, definition: Definition, halves: Halves) -> tirx.PrimFunc:
-    """Return the function of the operands and the output in which `packed` takes the filter's place."""
+    """Return the function of operands and output, with `packed` in place of the filter."""
     data, _, *rest, output = kernel_arguments(definition.problem, KERNEL_DTYPES).values()
     data_, _, *rest_ = list(func.params)[: len(definition.problem.operands)]
     packed = halves.packed()
@@ -60,7 +60,7 @@ def _packed_function(func: tirx.PrimFunc, definition: Definition, halves: Halves
 
 
 def _both(func: tirx.PrimFunc, definition: Definition, halves: Halves) -> tirx.PrimFunc:
-    """Return the function of the operands and the output that calls the two others."""
+    """Return the function of operands and output that calls the two others."""
     data, filter_, *rest = kernel_arguments(definition.problem, KERNEL_DTYPES).values()
     packed = halves.packed()
     calls = (PACK_SYMBOL, filter_, packed), (PACKED_SYMBOL, data, packed, *rest)

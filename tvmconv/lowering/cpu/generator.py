@@ -16,5 +16,5 @@ in_parts = True
 
 
 def check_tools(target: CpuTarget) -> None:
-    """Check that there is a C compiler for its instruction set, which links."""
+    """Check that there is a C compiler for the target's instruction set, for linking."""
     find_compiler(target.isa)

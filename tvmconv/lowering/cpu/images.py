@@ -1,8 +1,8 @@
-"""The function of a block's kernel, whose data and output may be parts of larger images.
+"""Functions of blocks' kernels, whose data and output may be parts of larger images.
 
-It takes its arrays, data and output as rows of elements from the block's first on, then the extents of the image that data is a part of, and of
-the output's: from these follow the distances of rows and planes. An array that it cannot take so, because its axes were merged or a
-rewrite needs the distances, is a whole image of its own.
+A function takes data and output as flat arrays from the block's first element on, and, last, the extents of the images of data and output,
+from which strides are computed. An array for which that is not possible, because its axes were merged or a rewrite needs static strides,
+is a contiguous image of the block's own size.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ..common.rewrites import substitute
 from .packing import Halves
 
 DATA, OUTPUT = "data", "output"
-PLACED = "data_placed"  # data as it lies in an image
+PLACED = "data_placed"  # data in place in an image
 
 
 def image_function(func: tirx.PrimFunc, definition: Definition, halves: Halves | None) -> tirx.PrimFunc:
-    """Return a block's function; `halves` are those of a kernel that packs its filter, which it takes packed.
+    """Return a block's function, which takes a packed filter if the kernel has `halves`.
 
     Raises
     ------
@@ -66,17 +66,17 @@ def image_function(func: tirx.PrimFunc, definition: Definition, halves: Halves |
 
 
 def _row_of_elements(problem: Problem, name: str) -> Any:
-    """Return an argument that ends somewhere."""
+    """Return a flat argument of unknown length."""
     dtype = problem.types.data if name == DATA else problem.types.output
     return tirx.decl_buffer((LARGEST,), KERNEL_DTYPES[dtype], name, data_alignment=DTYPE_BYTES[dtype])
 
 
 def _place(old: Any, problem: Problem, extents: Sequence[Any]) -> Any:
-    """Return a buffer shaped like `old`, a block's data, as a part of an image of some extents."""
+    """Return a buffer shaped like `old`, a block's data, with the strides of an image of some extents."""
     shape, wanted = list(problem.data_shape), [int(extent) for extent in old.shape]
     if prod(shape) != prod(wanted) or old.dtype != KERNEL_DTYPES[problem.types.data]:
         raise RewriteError("an element of data is several elements of the image's")
-    # Of each axis of data: by how many elements, and by the extents of which axes times that, its neighbours are apart.
+    # Stride of each axis of data: a number of elements, and the spatial axes whose extents it is multiplied by.
     channels, first = problem.in_channels, 1 if problem.data_format == "NXC" else 2
     apart: list[tuple[int, range]] = []
     for axis in range(len(shape)):
@@ -107,16 +107,16 @@ def _from(load: TensorLoad, old: Any, new: Any) -> Any:
 
 
 def _windows(definition: Definition) -> list[tuple[StoreIndex, Any]]:
-    """Return the store index of each output, and the window that it is of."""
+    """Return the store index of each output, and its window."""
     windows = [getattr(each, "__self__", None) for each in definition.outputs]
     return list(zip(definition.outputs, windows, strict=True))
 
 
 def _in_image(store_index: StoreIndex, window: Any, problem: Problem, extents: Sequence[Any]) -> StoreIndex:
-    """Return the store index of a window's output in an image of some extents."""
+    """Return a window's store index for an output in place in an image of some extents."""
     flat, axes = flatten(problem), list(getattr(window, "axes", ()))
     stored = [axis.store_extent for axis in axes]
-    # The window may have an axis of one element more, at each end; and lack the image's first, of which the block has one.
+    # The window may have an additional axis with one element at each end, and lack the image's first axes, along which the block has one.
     missing = problem.rank - flat.rank
     first = 1 if len(axes) > flat.rank and len(axes) == 3 else 0
     own = slice(first, first + flat.rank)

@@ -1,4 +1,4 @@
-"""A schedule of a problem as the functions of a CPU kernel's library, and as the library."""
+"""Lower a problem's schedule to the functions of a CPU kernel's library, and write the library."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write(
     apart: bool,
     next_lines: int,
 ) -> Written:
-    """Write a kernel's library, which keeps its object unless that is returned `apart`."""
+    """Write a kernel's library; its object is kept in the library or, if `apart`, returned."""
     with stage("lower"):
         lowered = lower_choice(problem, target, choice, entry_points)
         functions = lowered.module
@@ -42,7 +42,7 @@ def write(
             functions = tvm.IRModule(prefetch_following(functions_of(functions), next_lines))
         allocated = allocate(functions, target.tvm())
     llvm = target.tvm(keep_zeros=get(choice.algorithm).ordered)
-    # Of a network only the executor calls kernels, whose tables are right.
+    # In a network, only the executor calls kernels, with correct arguments.
     with stage("LLVM"), tvm.transform.PassContext(config={"tirx.disable_assert": apart}):
         executable = tvm.compile(allocated, llvm, tir_pipeline=ALLOCATED)
     sizes = workspaces(allocated)
@@ -68,7 +68,7 @@ def lower_choice(
 
 
 def _first(entry_points: EntryPoints) -> EntryPoints:
-    """Return the entry point whose definition is lowered first: that for plain filters may change their layout itself."""
+    """Return the entry point whose definition is lowered first: the one for plain filters may pack them, too."""
     return entry_points & EntryPoints.PLAIN or EntryPoints.PACKED
 
 
@@ -84,13 +84,13 @@ def module(scheduled: tvm.IRModule, definition: Definition, target: CpuTarget) -
 
 
 def _in_place(problem: Problem, target: Target, choice: Choice) -> Lowered:
-    """Return the kernel for plain filters alone, as one function."""
+    """Return the kernel for plain filters only, as one function."""
     definition, scheduled = schedule(problem, target, choice)
     return lower(tvm.IRModule({"main": unsplit(scheduled.mod["main"])}), definition)
 
 
 def _with_packed(plain: Lowered, problem: Problem, target: Target, choice: Choice) -> Lowered:
-    """Return a kernel that reads plain filters in place, with its algorithm's definition for prepacked filters, if there is one."""
+    """Return a kernel that reads plain filters in place together with the algorithm's own definition for prepacked ones, if there is one."""
     if not has_own_prepacked(choice.algorithm, problem, target):
         return plain
     definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
@@ -98,5 +98,5 @@ def _with_packed(plain: Lowered, problem: Problem, target: Target, choice: Choic
 
 
 def _join(plain: Lowered, packed: Lowered) -> Lowered:
-    """Return the functions of both, that for plain filters of the first."""
+    """Return the functions of both, with SYMBOL from the first."""
     return Lowered(tvm.IRModule({**functions_of(packed.module), **functions_of(plain.module)}), packed.layout)

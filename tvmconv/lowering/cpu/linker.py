@@ -1,7 +1,7 @@
 """Link the objects of `tvm.compile` into a self-contained shared library.
 
-The library holds the kernel and `lowering/native/launcher.c`, and needs only tvm-ffi, OpenMP and
-libc. The same kernel gives the same bytes, wherever and whenever it is linked.
+The library contains the kernel and `lowering/native/launcher.c`, and needs only tvm-ffi, OpenMP and
+libc. Links are reproducible: the same kernel gives the same bytes.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from ...support.toolchain import (
 )
 from ...targets.target import CpuTarget
 
-# Symbols that callers look up; others are hidden. TVM's runtime, when it is in the process, fills the launcher's
-# four slots of every library it can find them in; hidden, they stay ours.
+# Exported symbols; others are hidden, among them the launcher's four slots, which TVM's runtime, if loaded, would fill in every
+# library that exports them.
 _EXPORTS = ("__tvm_ffi_*",)
 NATIVE = Path(__file__).parents[1] / "native"
-# Flags of a family's driver: libraries for C have nothing of glibc's own.
+# Flags of a family's driver: libraries for C must not need symbols that only glibc has.
 _DRIVER_FLAGS = ("-U_FORTIFY_SOURCE", "-fno-stack-protector")
-# Flag for C files of operators, which are compiled in a third of the time if they need no bf16.
+# Flag for C files of operators that need no bf16, which compile in a third of the time.
 WHOLE_ALONE = ("-DWHOLE_ALONE",)
-_COMPILING: dict[str, Lock] = {}  # by C files of operators
+_COMPILING: dict[str, Lock] = {}  # by name of the C file of operators
 
 
 def link(
@@ -53,16 +53,16 @@ def link(
     workspaces: Mapping[str, Workspace] | None = None,
     isa: Isa | None = None,
 ) -> bytes:
-    """Write the shared library of a compiled module, and return its object as it came from LLVM.
+    """Write the shared library of a compiled module, and return its object from LLVM.
 
     Parameters
     ----------
     executable
         What ``tvm.compile(module, target)`` returns for a CPU target.
     path
-        Where the library goes; an existing file is replaced whole.
+        Path of the library; an existing file is replaced atomically.
     workspaces
-        What the kernel's functions allocate; given, the library keeps the kernel's object for programs in C
+        Allocations of the kernel's functions. If given, the library keeps the kernel's object for programs in C
         (`tvmconv.runtime.kernel_object`).
     isa
         The module's instruction set; None: this machine's.
@@ -79,7 +79,7 @@ def link(
 
 
 def link_together(objects: Iterable[str], path: str | os.PathLike[str], isa: Isa | None) -> None:
-    """Write the shared library of the kernels in several objects, as :func:`link` does that of a module.
+    """Write the shared library of kernels in several object files, like :func:`link` for a module.
 
     `isa` is their instruction set; None: this machine's.
     """
@@ -96,7 +96,7 @@ def link_family(
 ) -> None:
     """Write a family's shared library from the compiled module of its blocks' kernels, like :func:`link` for one kernel.
 
-    The C file `table` describes it to `native/family.c`.
+    `table` is the text of the C file that describes the family to `native/family.c`.
     """
     with whole_file(Path(path), mapped=True) as library:
         work = library.parent
@@ -139,7 +139,7 @@ def link_objects(
 
 
 def link_relocatable(work: Path, objects: Iterable[str], visible: Iterable[str], isa: Isa | None) -> bytes:
-    """Link objects in the folder `work` into one; only symbols in `visible` stay visible."""
+    """Return objects in the folder `work` linked into one; only symbols in `visible` stay visible."""
     run_compiler((*_platform(isa).relocatable_flags, *objects, "-o", "all.o"), work, isa)
     if isa is not None:
         prepare_object(work / "all.o", isa)
@@ -148,7 +148,7 @@ def link_relocatable(work: Path, objects: Iterable[str], visible: Iterable[str],
 
 
 def write_object(executable: Any, path: Path, isa: Isa | None) -> None:
-    """Write the object file of a compiled module, as its platform's linker takes it."""
+    """Write a compiled module's object file for its platform's linker."""
     with stage("LLVM"):
         executable.mod.write_to_file(str(path))
     if isa is not None:
@@ -158,7 +158,7 @@ def write_object(executable: Any, path: Path, isa: Isa | None) -> None:
 def _keep_object(
     work: Path, workspaces: Mapping[str, Workspace], isa: Isa | None, objects: tuple[str, ...] = ("kernel.o",)
 ) -> None:
-    """Write `kept.s`, of which a library gets the kernel's objects, as one, as a section that is not loaded."""
+    """Write `kept.s`, which adds the kernel's objects, linked into one, to a library as a section that is not loaded."""
     if not _platform(isa).kept:
         (work / "kept.s").write_text("")
         return
@@ -175,18 +175,18 @@ def operator_object(work: Path, name: str, target: CpuTarget, fixed: bool = Fals
 
 
 def compile_operators(name: str, target: CpuTarget, fixed: bool = False, flags: Sequence[str] = ()) -> bytes:
-    """Return a C file of a network's operators, for a CPU, as an object file.
+    """Return the object file of a C file of a network's operators, for a CPU.
 
-    If `fixed`, the compiler makes no multiply-adds, which it would elsewhere for another CPU; `flags` are for it, too.
+    If `fixed`, the compiler contracts no multiply-adds, whose choice would depend on the CPU; it gets `flags`, too.
     """
     flags = (*target.isa.flags(target.features), *["-ffp-contract=off"] * fixed, *flags)
-    with _COMPILING.setdefault(name, Lock()):  # by a thread ahead of whoever links it
+    with _COMPILING.setdefault(name, Lock()):  # a thread may be compiling it ahead of linking
         return _operator_object(name, flags, target.isa)
 
 
 @cache
 def _operator_object(name: str, flags: tuple[str, ...], isa: Isa) -> bytes:
-    """Return operators as an object file; no function outside takes its vectors of 64 bytes, so their ABI does not matter."""
+    """Return the object file of operators. No external function takes their vectors of 64 bytes, whose ABI GCC warns of."""
     return compile_runtime(f"operators/{name}.c", "-Wno-psabi", *flags, isa=isa)
 
 
@@ -195,8 +195,8 @@ def runtime_objects(
 ) -> tuple[str, ...]:
     """Write the run-time services of a library as object files into the folder `work`; return their names.
 
-    `isa` is the instruction set; None: this machine's. `services` are C files of `tvmconv/lowering/native`: a host may give others
-    than its platform's. `flags` are for the C compiler.
+    `isa` is the instruction set; None: this machine's. `services` are C files of `tvmconv/lowering/native`; None: the platform's.
+    `flags` are for the C compiler.
     """
     own, platform = isa or native(), _platform(isa)
     files = [platform.service(name, NATIVE) for name in services or platform.services]
@@ -212,9 +212,10 @@ def _service_object(file: Path, isa: Isa | None, flags: tuple[str, ...]) -> byte
 
 
 def compile_runtime(name: str | Path, *flags: str, isa: Isa | None = None) -> bytes:
-    """Compile a C file, by its name one of `tvmconv/lowering/native`; it may include these, those of the instruction set, and tvm-ffi's headers.
+    """Compile a C file of `tvmconv/lowering/native`, or at another path; it may include headers of that folder, of the platform, of the
+    instruction set, and of tvm-ffi.
 
-    `isa` is the instruction set; None: this machine's. The user's cache keeps what it gives.
+    `isa` is the instruction set; None: this machine's. The user's cache keeps objects.
     """
     text, known = (NATIVE / name).read_text(), open_cache()
     if known is None:
@@ -232,11 +233,12 @@ def _key_of(text: str, flags: tuple[str, ...], isa: Isa | None) -> str:
     own, platform = isa or native(), _platform(isa)
     folders = (
         NATIVE,
+        LINUX.native,  # which other platforms' headers include
         platform.native,
         *([own.native] if own else []),
         *(Path(each[2:]) for each in flags if each.startswith("-I")),
     )
-    headers = [path.read_text() for folder in folders for path in sorted(folder.glob("*.h"))]
+    headers = [path.read_text() for folder in folders for path in sorted(folder.rglob("*.h"))]
     facts = (
         text,
         flags,
@@ -271,7 +273,7 @@ def compile_beside(work: Callable[[], object]) -> Thread:
 
 
 def compile_text(text: str, *flags: str, name: str = "table.c", isa: Isa | None = None) -> bytes:
-    """Compile the text of a C file, as :func:`compile_runtime` does a file."""
+    """Compile the text of a C file like :func:`compile_runtime`, but without the cache."""
     own, platform = isa or native(), _platform(isa)
     folders = (NATIVE, platform.native, *([own.native] if own else []))
     include = (*ffi_includes(), *(f"-I{folder}" for folder in folders))

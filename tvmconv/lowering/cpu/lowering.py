@@ -1,4 +1,4 @@
-"""Lower a scheduled function to one that TVM compiles: every pass of `LOWERING`, in order."""
+"""Lower a scheduled function by the passes of `LOWERING`, in order, to functions that `tvm.compile` takes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Lowered:
     Attributes
     ----------
     module
-        The function SYMBOL; and PACK_SYMBOL and PACKED_SYMBOL if the kernel packs its filter.
+        Functions SYMBOL and, if the kernel packs its filter, PACK_SYMBOL and PACKED_SYMBOL.
     layout
-        What PACK_SYMBOL writes; None: the filter is read in place.
+        Layout that PACK_SYMBOL writes; None: the filter is read in place.
     """
 
     module: tvm.IRModule
@@ -36,9 +36,9 @@ def lower(
     entry_points: EntryPoints = EntryPoints.BOTH,
     last: str = LOWERING[-1].name,
 ) -> Lowered:
-    """Return the scheduled module with kernel arguments and without blocks, as it is after the pass called `last`.
+    """Return a scheduled module lowered by all passes up to `last`.
 
-    Without ``PLAIN`` it has no SYMBOL where it has PACKED_SYMBOL.
+    Without ``PLAIN`` among the entry points, it has no SYMBOL beside PACKED_SYMBOL.
     """
     kernel = PassKernel(mod, definition, entry_points, requests(mod["main"]))
     for each in LOWERING:
@@ -49,7 +49,7 @@ def lower(
 
 
 def workspace_bytes(module: tvm.IRModule) -> int:
-    """Return the bytes of intermediate arrays that one thread of a lowered kernel holds, registers and stack tiles apart."""
+    """Return the bytes of a lowered kernel's intermediate arrays for one thread, without registers and tiles on the stack."""
     sizes = []
 
     def size(node: tirx.AllocBuffer) -> tirx.AllocBuffer:

@@ -1,10 +1,9 @@
-"""A kernel split in two halves: one packs the filter, which callers may do once, the other computes.
+"""Split a kernel into two halves: one packs the filter, which callers may do once, the other computes.
 
-Stages that pack the filter, or transform it, stand in a lowered function as whole loops, and a schedule asks for
-PACK on the outermost or innermost loop of each. They become
-``tvmconv_pack(filter, packed)`` and the rest ``tvmconv_packed(data, packed[, bias], output)``; the plain kernel calls
-one after the other, so that a library holds each once. `packed` is one array: the stages' buffers that the rest
-reads, one after another, each from a cache line on.
+Stages that pack or transform the filter are whole loop nests of a lowered function, and a schedule requests PACK on the outermost or
+innermost loop of each. They become ``tvmconv_pack(filter, packed)``, the rest ``tvmconv_packed(data, packed[, bias], output)``; the plain
+kernel calls both, so that a library contains each once. `packed` is one array: the buffers that the packing stages write and the rest
+reads, one after another, each aligned to a cache line.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tvm.ir import TensorLoad
 from ...algorithms.annotations import PACK
 from ..common.rewrites import asks_for, element_at, find_all, map_nodes, refuse, rewrite_loops, settle, substitute
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # of the printed code
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # in printed code
 LINE = 16  # elements: 64 bytes of f32, or of pairs of bf16
 
 
@@ -34,9 +33,9 @@ class Layout:
     Attributes
     ----------
     name
-        Equal for kernels that pack by the same code, be the rest of them as it may.
+        Equal for kernels with the same packing code.
     dtype, elements
-        What the array `packed` consists of.
+        Element type and size of the array `packed`.
     """
 
     name: str
@@ -55,9 +54,9 @@ class Halves:
     Attributes
     ----------
     pack, rest
-        What depends on the filter alone, and the remainder.
+        Statements that depend on the filter alone, and the others.
     parts
-        The buffers that `pack` writes and `rest` reads.
+        Buffers that `pack` writes and `rest` reads.
     """
 
     pack: list[tirx.Stmt]
@@ -74,7 +73,7 @@ class Halves:
         return Layout(f"{sizes}-{dtype}-{digest}", dtype, self._offsets[-1])
 
     def packed(self) -> Any:
-        """Return a new buffer for `packed`, aligned to its elements alone, as all arguments are."""
+        """Return a new buffer for `packed`, aligned only to its elements, like all arguments."""
         return tirx.decl_buffer((self.layout.elements,), self.layout.dtype, "packed", data_alignment=4)
 
     def views(self, packed: Any) -> list[tirx.Stmt]:
@@ -96,8 +95,8 @@ class Halves:
 def split(func: tirx.PrimFunc) -> Halves | None:
     """Split a lowered function, whose second parameter is the filter, at the stages annotated with PACK.
 
-    None if none does, if another stage reads the filter itself (callers would have to give both), or if nothing reads what
-    they make: TVM has found that no tap meets data.
+    None if there are no such stages, if another stage reads the filter (callers would have to pass both), or if nothing reads their
+    results, because TVM has found that no tap meets data.
 
     Raises
     ------
@@ -130,8 +129,8 @@ def unsplit(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _by_places(stage: tirx.Stmt) -> tirx.Stmt:
-    """Return a stage with loops and arrays by number, and each array as a row of elements: one that has a row's taps as channels may put
-    each element where one that has them as taps puts it.
+    """Return a stage in canonical form, with numbered loops and flat arrays: schedules that index the same elements by other axes, such as
+    taps of a row as channels, then compare equal.
     """
     analyzer, rows = sym.Analyzer(), dict[Any, Any]()
     loops = find_all(stage, tirx.For)
@@ -166,12 +165,12 @@ def _asking(stage: tirx.Stmt) -> Any:
 
 
 def _used_buffers(statement: tirx.Stmt) -> set[Any]:
-    """Return the buffers that a statement reads or writes, those that it allocates itself apart."""
+    """Return the buffers that a statement reads or writes, except those that it allocates."""
     return set(tirx.analysis.undefined_vars(statement, []))
 
 
 def elements(buffer: Any) -> int:
-    """Return a buffer's number of elements, with the gaps between padded rows (storage_align), by its outermost stride."""
+    """Return a buffer's number of elements, including gaps between padded rows (storage_align)."""
     shape, strides = [int(extent) for extent in buffer.shape], [int(stride) for stride in buffer.strides]
     return shape[0] * strides[0] if strides else prod(shape)
 

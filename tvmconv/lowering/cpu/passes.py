@@ -1,10 +1,10 @@
-"""PASSES: all that happens to a scheduled function on its way to LLVM, in order, one line each.
+"""PASSES: the passes from a scheduled function to LLVM, in order, one entry each.
 
-`LOWERING` ends in loops that all requests are answered in; `tvm.compile` applies `GENERATION` to them, by the name PIPELINE.
-Both have the passes of TVM's own pipeline for CPUs, less what these kernels never use (threads of GPUs, software
-pipelines), and ours between them. Of ours, a pass changes only functions that ask for it: by an annotation of a loop or of
-the function (`tvmconv.algorithms.annotations`), or by a call that it makes an instruction. ``tvmconv inspect SIGNATURE
---stage NAME`` shows a kernel's functions after the pass of that name, and ``--stage passes`` this list.
+After `LOWERING` all requests of the schedule are fulfilled; `tvm.compile` applies `GENERATION`, registered as PIPELINE. Both contain the
+passes of TVM's own pipeline for CPUs, except those that these kernels never need (GPU threads, software pipelines), and ours between
+them. Each of ours changes only functions that request it by an annotation of a loop or of the function
+(`tvmconv.algorithms.annotations`), or by a call that the pass turns into an instruction. ``tvmconv inspect SIGNATURE --stage NAME`` shows
+a kernel's functions after a pass, ``--stage passes`` this list.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from .rewrites.tiles import by_tiles
 from .rewrites.transposing import transpose
 from .stack import keep_on_stack
 
-# Names of all passes of GENERATION, and of those after arrays have their places (workspaces.py).
+# Names of pipelines: all of GENERATION, and the passes after allocation (workspaces.py).
 PIPELINE, ALLOCATED = "tvmconv", "tvmconv.allocated"
 LAST_OF_ALLOCATION = "keep-on-stack"
 
@@ -64,13 +64,13 @@ class PassKernel:
     Attributes
     ----------
     module
-        The scheduled function, ``main``; once it has the kernel's arguments, the functions of a library.
+        The scheduled function ``main``; after the pass ``bind``, the functions of a library.
     definition, entry_points
-        Its definition, and its library's entry points.
+        The kernel's definition, and its library's entry points.
     requests
-        What the schedule and the definition ask for.
+        Requests of the schedule and the definition.
     halves
-        The two parts of ``main``, where its filter is packed.
+        The two parts of ``main``, if it packs the filter.
     """
 
     module: tvm.IRModule
@@ -87,11 +87,11 @@ class Pass:
     Attributes
     ----------
     name
-        What ``tvmconv inspect --stage`` takes.
+        The argument of ``tvmconv inspect --stage``.
     run
-        From a PassKernel to the next, in LOWERING; in GENERATION a pass of TVM.
+        In LOWERING, a function from a PassKernel to the next; in GENERATION, a pass of TVM.
     asked
-        The annotations, or the called functions, that ask for it; none: it is for every kernel.
+        Annotations and called functions that request the pass; none: it runs for every kernel.
     after
         Passes that must have run before, and why.
     """
@@ -102,7 +102,7 @@ class Pass:
     after: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, kernel: PassKernel) -> PassKernel:
-        """Return the kernel as it is after this pass of LOWERING."""
+        """Return the kernel after this pass of LOWERING."""
         if self.asked and kernel.requests.isdisjoint(self.asked):
             return kernel
         kernel = self.run(kernel)
@@ -113,7 +113,7 @@ class Pass:
 
 
 def requests(func: tirx.PrimFunc) -> frozenset[str]:
-    """Return the annotations of a function and of its loops that ask for a pass, and the functions that it calls."""
+    """Return the annotations of a function and its loops, and the functions that it calls."""
     called = {str(each.args[0].value) for each in find_all(func.body, Call) if each.op.same_as(EXTERN)}
     return frozenset(asked_of(func) | called)
 
@@ -136,7 +136,7 @@ def _bodies(rewrite: Callable[[Any], Any], kernel: PassKernel) -> PassKernel:
 
 
 def _split(kernel: PassKernel) -> PassKernel:
-    """Split a function into its halves; if it packs nothing, remove the annotations: it reads the filter in place."""
+    """Split a function into its halves; if there are none, remove the annotations."""
     main = kernel.module["main"]
     halves = split(main)
     if halves is None:
@@ -150,7 +150,7 @@ def _bind(kernel: PassKernel) -> PassKernel:
 
 
 def _announce(kernel: PassKernel) -> PassKernel:
-    """Announce tasks; those of one pixel add a product for each element of the filter that they read."""
+    """Announce tasks; with one output pixel, they add one product for each element of the filter that they read."""
     problem = kernel.definition.problem
     products = PRODUCTS if problem.batch * prod(problem.out_spatial) == 1 else 1
     return _bodies(partial(announce_tasks, products=products), kernel)
@@ -164,12 +164,12 @@ def _check(kernel: PassKernel) -> PassKernel:
 
 
 def tvms(run: tvm.transform.Pass, after: Mapping[str, str] | None = None) -> Pass:
-    """Return a pass of TVM's own, by its name there."""
+    """Return a pass of TVM under its own name."""
     return Pass(run.info.name.rpartition(".")[2], partial(_tvm, run), after=after or {})
 
 
 def ours(name: str, rewrite: Callable[[Any], Any], *asked: str, after: Mapping[str, str]) -> Pass:
-    """Return a pass that rewrites the bodies of functions which ask for it."""
+    """Return a pass that rewrites the bodies of functions that request it."""
     return Pass(name, partial(_bodies, rewrite), asked, after)
 
 
@@ -237,14 +237,14 @@ PASSES = LOWERING + GENERATION
 
 
 def generation(last: str = GENERATION[-1].name, after: str = "") -> tvm.transform.Sequential:
-    """Return the passes of GENERATION up to that called `last`, those behind the one called `after` alone if it is given."""
+    """Return the passes of GENERATION up to `last`; if `after` is given, only those after that pass."""
     names = [each.name for each in GENERATION]
     first = names.index(after) + 1 if after else 0
     return tvm.transform.Sequential([each.run for each in GENERATION[first : names.index(last) + 1]])
 
 
 def _pipeline(after: str) -> tuple[tvm.transform.Pass, Callable[..., Any], Callable[..., Any]]:
-    """Return the passes after LOWERING, or after one of GENERATION's, and TVM's own passes after these."""
+    """Return the passes of GENERATION, or those after one of them, and TVM's final passes."""
     return generation(after=after), s_tir.pipeline.finalize_host_passes, s_tir.pipeline.finalize_device_passes
 
 

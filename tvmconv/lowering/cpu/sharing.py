@@ -1,4 +1,4 @@
-"""Shares of threads in a kernel's tasks, by the elements that these store: nothing is compiled or timed."""
+"""Estimate the speedup of a kernel by threads from the elements that its tasks store, without compiling or timing."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .rewrites.tasks.cuts import FEW_THREADS, axes_of, stores
 from .rewrites.tasks.together import steps_of, tasks_alike
 
 COUNTS = (2, 4, 8, 16, 32, 64)
-LEAST_GAIN = 1.1  # of twice as many threads
+LEAST_GAIN = 1.1  # by doubling the threads
 
 
 def find_tasks(problem: Problem, target: CpuTarget, choice: Choice) -> tuple[Any, ...]:
-    """Return the parallel loops of a problem's kernel for prepacked filters, as a schedule has them."""
+    """Return the parallel loops of a problem's kernel for prepacked filters."""
     definition, scheduled = schedule(problem, target, choice, EntryPoints.PACKED)
     functions = functions_of(lower(scheduled.mod, definition, EntryPoints.PACKED, last="apart").module)
     body = functions[PACKED_SYMBOL if PACKED_SYMBOL in functions else SYMBOL].body
@@ -32,9 +32,9 @@ def find_tasks(problem: Problem, target: CpuTarget, choice: Choice) -> tuple[Any
 
 
 def divide_tasks(loop: Any, threads: int, together: Sequence[Any] = ()) -> tuple[int, float]:
-    """Return the tasks of a parallel loop, as so many threads have them, and the elements that the largest stores.
+    """Return the number of tasks of a parallel loop as cut for some threads, and the elements that the largest task stores.
 
-    `together`: it and the loops that share their threads.
+    `together` are all loops that share the threads, this one included.
     """
     alike, cut, shares = tasks_alike(loop, together or [loop]), 1, {}
     for name, axis in axes_of(loop, sum(int(each.extent) * stores(each.body) for each in together)).items():
@@ -44,7 +44,7 @@ def divide_tasks(loop: Any, threads: int, together: Sequence[Any] = ()) -> tuple
 
 
 def speedup(loops: Sequence[Any], threads: int) -> float:
-    """Return the speedup of so many threads over one by the busiest thread's work, with loops one after the other or merged."""
+    """Return the speedup of threads over one, by the busiest thread's work, with loops run in sequence or merged."""
     work = sum(int(loop.extent) * stores(loop.body) for loop in loops)
     steps = steps_of(loops) if threads > FEW_THREADS else [[loop] for loop in loops]
     busiest = sum(_busiest([divide_tasks(loop, threads, step) for loop in step], threads) for step in steps)
@@ -52,7 +52,7 @@ def speedup(loops: Sequence[Any], threads: int) -> float:
 
 
 def _busiest(loops: Sequence[tuple[int, float]], threads: int) -> float:
-    """Return the stores of the busiest thread, when each takes the next task as it becomes free."""
+    """Return the stores of the busiest thread if each free thread takes the next task."""
     if len(loops) == 1:
         return -(-loops[0][0] // threads) * loops[0][1]
     free = [0.0] * threads
@@ -63,7 +63,7 @@ def _busiest(loops: Sequence[tuple[int, float]], threads: int) -> float:
 
 
 def most_useful(loops: Sequence[Any]) -> int:
-    """Return up to how many threads of COUNTS a kernel gains from twice as many."""
+    """Return the largest number of threads up to which each doubling in COUNTS gains."""
     useful = 1
     for threads in COUNTS:
         if speedup(loops, threads) < LEAST_GAIN * speedup(loops, useful):

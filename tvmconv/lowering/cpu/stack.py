@@ -1,4 +1,4 @@
-"""Small arrays on the stack: a tile's sums, a task's rows of one channel."""
+"""Allocate small arrays on the stack, such as a tile's sums or a task's rows of one channel."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from tvm_ffi.structural import structural_map
 
 from .packing import nbytes
 
-# A task's rows of one channel, say: allocating them takes 70 ns.
+# Limit for arrays of scalars, such as a task's rows of one channel, whose allocation takes 70 ns.
 SCALARS_BYTES = 16 * 1024
-# Arrays of vectors: LLVM aligns them, and knows that nothing else points to the stack. Arrays of floats, which TVM aligns to 16
-# bytes, are slower there.
+# Limit for arrays of vectors: LLVM aligns them, and knows that no other pointer aliases the stack. Arrays of floats, which TVM aligns to 16
+# bytes, are slower on the stack.
 VECTORS_BYTES = 256 * 1024
-# All of a function, whose phases have arrays of their own: threads of a library for C have 2 MiB.
+# Limit for a whole function, whose phases have separate arrays: threads of a library for C have 2 MiB.
 STACK_BYTES = 512 * 1024
-ON_STACK = "disable_lower_builtin"  # TVM's mark of an array for which it is not to call the allocator
+ON_STACK = "disable_lower_builtin"  # TVM's mark of an array for which it does not call the allocator
 
 
 def keep_on_stack() -> tvm.transform.Pass:
     """Return the pass that allocates small arrays, such as a tile's sums (2 KiB or so), on the stack.
 
-    TVM would allocate a workspace for all but the smallest, for each tile or task again.
+    TVM would allocate a workspace for all but the smallest arrays in each tile or task.
     """
     return tirx.transform.prim_func_pass(_on_stack, opt_level=0, name="KeepOnStack")
 
@@ -32,7 +32,7 @@ def _on_stack(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.Pas
     def keep(node: tirx.AllocBuffer) -> tirx.AllocBuffer:
         nonlocal left
         if not all(isinstance(extent, tirx.IntImm) for extent in node.buffer.shape):
-            return node  # as large as a call's arrays make it
+            return node  # its size depends on the call
         size, most = nbytes(node.buffer), VECTORS_BYTES if node.buffer.dtype.lanes > 1 else SCALARS_BYTES
         if node.buffer.scope() != "local" and size > min(most, left):
             return node

@@ -1,4 +1,4 @@
-"""The stages of a CPU kernel after its schedule, as text: the passes, LLVM IR, machine code."""
+"""The stages of a CPU kernel after its schedule, as text: functions after passes, LLVM IR, machine code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .passes import GENERATION, LOWERING, PASSES, generation, requests
 
 
 def show(stage: str, problem: Problem, target: CpuTarget, choice: Choice) -> str:
-    """Return a stage of a CPU kernel."""
+    """Return a stage of a CPU kernel as text."""
     if stage in {each.name for each in LOWERING}:
         return of_definitions(problem, target, choice, lambda *scheduled: _after_pass(stage, *scheduled))
     if stage == "passes":
@@ -39,7 +39,7 @@ def _after_pass(last: str, definition: Definition, schedule: Schedule) -> str:
 
 
 def _passes(problem: Problem, target: Target, choice: Choice) -> str:
-    """Return the list of passes, those marked by ``*`` that the kernel's schedules or definitions ask for."""
+    """Return the list of passes, with ``*`` before those that the kernel requests."""
     ways = ((plain_choice(problem, target, choice), EntryPoints.PLAIN), (choice, EntryPoints.PACKED))
     functions = (schedule(problem, target, each, entry_points)[1].mod["main"] for each, entry_points in ways)
     asked = frozenset().union(*map(requests, functions))

@@ -1,12 +1,11 @@
-"""Kernels of blocks that sum a range of taps, which each call gives: at an image's edge, all others meet padding.
+"""Let kernels of blocks sum only a range of taps, given by each call: at an image's edge, other taps meet padding.
 
-A block that leaves them out reads data in place there, where it would take a copy with zeros otherwise. Loops over taps begin and end
-by arguments, what is unrolled of them stands under conditions, and other loops are as they were.
+A block that leaves them out reads data in place there, and needs no copy with zeros. Loops over taps get their bounds from arguments, and
+unrolled ones conditions; other loops stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from tvm import sym, tirx
@@ -15,12 +14,12 @@ from tvm.ir import TensorLoad
 from ...problem import Problem
 from ..common.rewrites import find_all, map_nodes, substitute, with_own_loops
 from .images import PLACED
+from .rewrites.padding import uses
 
 
 def by_tap_ranges(func: tirx.PrimFunc, problem: Problem) -> tuple[tirx.PrimFunc, bool]:
-    """Return a block's function with the first tap along each axis and the one after the last as arguments behind its own, and whether
-    it goes by them: not if data is copied before it is summed, if taps are no loops of their own, of integers, whose padding may be
-    another number than 0, and of phases.
+    """Return a block's function with two more arguments for each axis, the first tap and the end of taps, and whether it uses them: not
+    if data is copied before it is summed, if taps have no loops of their own, for integers, whose padding may not be 0, and for phases.
     """
     first, end = ([tirx.Var(f"{name}{axis}", "int32") for axis in range(problem.rank)] for name in ("first", "end"))
     axes = _tap_loops(func, problem) or {}
@@ -29,7 +28,7 @@ def by_tap_ranges(func: tirx.PrimFunc, problem: Problem) -> tuple[tirx.PrimFunc,
         return loop.kind == tirx.ForKind.UNROLLED
 
     def conditional(loop: Any) -> Any:
-        """Return an unrolled loop over taps with its body under the condition that a tap is in range."""
+        """Return an unrolled loop over taps with its body under the condition that the tap is in range."""
         axis = axes.get(loop.loop_var)
         if axis is None or not is_unrolled(loop):
             return loop
@@ -37,7 +36,7 @@ def by_tap_ranges(func: tirx.PrimFunc, problem: Problem) -> tuple[tirx.PrimFunc,
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
 
     def ranged(loop: Any) -> Any:
-        """Return a loop over a range of taps; unrolled loops are kept in a second copy for all taps, which share loads."""
+        """Return a loop over a range of taps; unrolled loops inside get a second version for all taps, which can share loads."""
         axis, body = axes.get(loop.loop_var), loop.body
         if axis is None or is_unrolled(loop):
             return loop
@@ -56,13 +55,13 @@ def by_tap_ranges(func: tirx.PrimFunc, problem: Problem) -> tuple[tirx.PrimFunc,
 
 
 def _tap_loops(func: tirx.PrimFunc, problem: Problem) -> dict[Any, int] | None:
-    """Return the axis of each loop over taps, by its variable; None if some data is read outside of such a loop along some axis."""
+    """Return the axis of each loop over taps, by its variable; None if some load of data is not within such a loop for some axis."""
     begin = 1 if problem.data_format == "NXC" else 2
     axes = [axis for axis, taps in enumerate(problem.kernel) if taps > 1]
     if problem.op != "convolution" or problem.is_quantized or not axes:
         return None
     loads = [each for each in find_all(func.body, TensorLoad) if each.source.name == PLACED]
-    shuffled = find_all(func.body, tirx.Shuffle)  # of which many are unrolled: conditions cost more than taps
+    shuffled = find_all(func.body, tirx.Shuffle)  # many unrolled taps, whose conditions would cost more than the taps
     if not loads or shuffled or any(len(each.indices) != problem.rank + 2 for each in loads):
         return None
     loops = {
@@ -72,7 +71,7 @@ def _tap_loops(func: tirx.PrimFunc, problem: Problem) -> dict[Any, int] | None:
         if _is_over_taps(loop, problem.kernel[axis], problem.dilations[axis], begin + axis)
     }
     all_within = all(
-        any(each in loops and loops[each] == axis for each in _variables(load.indices[begin + axis]))
+        any(uses(load.indices[begin + axis], variable) for variable, at in loops.items() if at == axis)
         for load in loads
         for axis in axes
     )
@@ -80,15 +79,15 @@ def _tap_loops(func: tirx.PrimFunc, problem: Problem) -> dict[Any, int] | None:
 
 
 def _is_over_taps(loop: Any, taps: int, dilation: int, place: int) -> bool:
-    """Return whether a loop runs over taps of one axis: data's index on that axis and the filter's depend on it alone."""
+    """Return whether a loop runs over taps of one axis: only data's index on that axis and the filter's indices depend on it."""
     if not isinstance(loop.extent, tirx.IntImm) or int(loop.extent) != taps or int(loop.min) != 0:
         return False
     variable, data, weights = loop.loop_var, 0, 0
     for store in find_all(loop.body, tirx.BufferStore):
-        if any(_uses(index, variable) for index in store.indices):
+        if any(uses(index, variable) for index in store.indices):
             return False
         for load in find_all(store.value, TensorLoad):
-            used = [at for at, index in enumerate(load.indices) if _uses(index, variable)]
+            used = [at for at, index in enumerate(load.indices) if uses(index, variable)]
             if load.source.name == PLACED:
                 index = load.indices[place]
                 moved = sym.Analyzer().simplify(substitute(index, {variable: variable + 1}) - index)
@@ -97,11 +96,3 @@ def _is_over_taps(loop: Any, taps: int, dilation: int, place: int) -> bool:
                 data += 1
             weights += load.source.name != PLACED and bool(used)
     return data > 0 and weights > 0
-
-
-def _variables(value: Any) -> Iterator[Any]:
-    return iter(tirx.analysis.undefined_vars(value, []))
-
-
-def _uses(value: Any, variable: Any) -> bool:
-    return any(variable.same_as(each) for each in _variables(value))

@@ -1,4 +1,4 @@
-"""Memory that the functions of a kernel take from the allocator of workspaces."""
+"""Bytes that the functions of a kernel allocate as workspaces."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from .stack import ON_STACK
 
 
 def allocate(module: tvm.IRModule, target: Any) -> tvm.IRModule:
-    """Return the functions of a lowered kernel for a ``tvm.target.Target``, each array in its place: `tvm.compile` with ALLOCATED goes on."""
+    """Return a lowered kernel's functions after allocation, for a ``tvm.target.Target``; the pipeline ALLOCATED has the remaining passes."""
     return generation(LAST_OF_ALLOCATION)(tirx.transform.BindTarget(target.with_host(target))(module))
 
 
 def workspaces(allocated: tvm.IRModule) -> dict[str, Workspace]:
-    """Return the most bytes that each function of a module from :func:`allocate` takes from the allocator."""
+    """Return the most bytes that each function of a module from :func:`allocate` allocates."""
     functions = functions_of(allocated)
     return {name: _with_called(name, functions) for name in functions}
 
 
 def _with_called(name: str, functions: Mapping[str, tirx.PrimFunc]) -> Workspace:
-    """Return the bytes that a function takes with its callees, one after the other."""
+    """Return the bytes that a function allocates together with its callees, which run one after another."""
     body = functions[name].body
     own = workspace_of(body)
     called = [_with_called(each.value, functions) for each in find_all(body, StringImm) if each.value in functions]
@@ -39,7 +39,7 @@ def _with_called(name: str, functions: Mapping[str, tirx.PrimFunc]) -> Workspace
 
 
 def workspace_of(body: tirx.Stmt) -> Workspace:
-    """Return the bytes that a function itself allocates: each array begins at a cache line, after a line for its size."""
+    """Return the bytes that a function itself allocates: each array is aligned to a cache line, after a line for its size."""
     loops = [loop for loop in find_all(body, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
     within = sum(_block(each) for loop in loops for each in find_all(loop.body, tirx.AllocBuffer))
     return Workspace(sum(map(_block, find_all(body, tirx.AllocBuffer))) - within, within)

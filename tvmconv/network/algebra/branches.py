@@ -1,8 +1,7 @@
-"""Rule: a sum of linear maps of one value is one map; and a map of a map, where that costs less.
+"""Rule: replace a sum of linear maps of one value, or successive maps, by one map, where that costs less.
 
-Of RepVGG, MobileOne, ACNet, diverse branches and adapters that nobody merged: sums are flattened, each summand is followed
-down to what others read, too, and summands of one source are joined if the estimate of their one kernel is less than the
-estimates of theirs.
+For RepVGG, MobileOne, ACNet, diverse branch blocks and adapters that were not merged: sums are flattened, each summand is followed back to
+a value with other readers, and summands of one source are joined if the estimate of their joined kernel is less than the sum of theirs.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ class Merge:
     Attributes
     ----------
     source, map, rows
-        The map, and what it reads: rows of numbers, or pixels.
+        The map and its source, which has rows of numbers, or pixels.
     others
-        What is added to it.
+        Other summands.
     count
-        How many summands it is of.
+        Number of joined summands.
     saved
-        Multiplications for each output pixel before, by those after.
+        Ratio of multiplications for each output pixel, before by after.
     """
 
     source: Any
@@ -66,9 +65,9 @@ class Branches:
     Parameters
     ----------
     target
-        Whose estimates count.
+        CPU of the estimates.
     small
-        Whether no map may have more numbers than those that it is of.
+        Whether no joined map may have more numbers than the original ones.
     """
 
     graph: Graph
@@ -76,7 +75,7 @@ class Branches:
     small: bool = False
 
     def find(self) -> dict[Any, Merge]:
-        """Return the merges, none of which is part of another."""
+        """Return the merges, none of which is inside another."""
         merges: dict[Any, Merge] = {}
         inside: set[Any] = set()
         for variable in reversed([*self.graph.values]):
@@ -87,7 +86,7 @@ class Branches:
             if merge is not None:
                 merges[variable] = merge
                 inside |= self._before(variable, merge)
-            inside |= sums  # they are not to be looked at by themselves
+            inside |= sums  # not examined by themselves
         return merges
 
     def _is_covered(self, variable: Any) -> bool:
@@ -97,7 +96,7 @@ class Branches:
         return 3 <= len(shape) <= 5 or (len(shape) >= 2 and is_rows(variable, self.graph))
 
     def _summands(self, variable: Any) -> tuple[list[Any], set[Any]]:
-        """Return the summands of a variable, and the sums that are part of it; the variable itself, if it is no sum."""
+        """Return the summands of a variable, and the intermediate sums; the variable itself, if it is no sum."""
         summands, sums, waiting = [], set[Any](), [variable]
         while waiting:
             each = waiting.pop()
@@ -119,7 +118,7 @@ class Branches:
         return all(static_shape(each.ty) == shape and each.ty.dtype == dtype for each in call.args)
 
     def _before(self, variable: Any, merge: Merge) -> set[Any]:
-        """Return the variables that nothing reads once a merge is there."""
+        """Return the variables that are unused after a merge."""
         found: set[Any] = set()
         waiting = [variable]
         while waiting:
@@ -155,7 +154,7 @@ class Branches:
         return None if best is None else best[1]
 
     def _is_product(self, variable: Any) -> bool:
-        """Return whether a summand comes from a Linear, by way of numbers that are added to it."""
+        """Return whether a summand is a Linear's product, possibly scaled and shifted by constants."""
         call = self.graph.call(variable)
         while (
             call is not None and call.op.name in ("relax.add", "relax.multiply") and isinstance(call.args[0], relax.Var)
@@ -166,7 +165,7 @@ class Branches:
         return call is not None and call.op.name == "relax.matmul"
 
     def _chained(self, variable: Any, inside: set[Any]) -> Merge | None:
-        """Return the cheapest map for a variable that is a map of a map; maps that cannot stand alone come `inside`."""
+        """Return the best merge of successive maps; variables that cannot be merged by themselves are added to `inside`."""
         rows = self._is_product(variable)
         if not rows and not 3 <= variable.ty.ndim <= 5:
             return None
@@ -184,7 +183,7 @@ class Branches:
     def _gain(
         self, variable: Any, source: Any, taken: list[Level], others: tuple[Any, ...], rows: bool
     ) -> tuple[float, Merge] | None:
-        """Return the cycles that a merge saves, and the merge; None: it saves none, or rounds more."""
+        """Return the cycles that a merge saves, and the merge; None: it saves none, or has larger rounding errors."""
         merged = add([level.map for level in taken])
         shape, dtype = static_shape(source.ty), DTYPES[str(variable.ty.dtype)]
         if merged is None or shape is None:
@@ -198,7 +197,7 @@ class Branches:
             if not real and level.parts:
                 before += pass_cycles(whole, dtype, 2, self.target)
             products += sum(part.products for part, _ in real if not part.passes)
-        if not products:  # slices and pools alone are not for a kernel
+        if not products:  # slices and pools alone need no kernel
             return None
         after = map_cycles(merged, pixels(shape, rows), dtype, self.target)
         if after >= before or (self.small and merged.products > products):

@@ -1,8 +1,8 @@
-"""Rule: a convolution of a concatenation of channels is a sum of convolutions of its parts.
+"""Rule: replace a convolution of a concatenation of channels by a sum of convolutions of its parts.
 
-Each has those numbers of the filter that its channels are multiplied by. So a part of repeated pixels, as the lower half of a
-U-Net's decoder is, is a transposed convolution (`upsampling`) beside the convolution of the others; and parts that are slices
-of one value, every second pixel from another one on, are together one convolution of that, with more taps and a stride.
+Each part gets the slice of the filter for its channels. So an upsampled part, as in a U-Net's decoder, becomes a transposed convolution
+(`upsampling`) beside the convolution of the others; and parts that are strided slices of one value become one convolution of that value,
+with more taps and a stride.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .upsampling import Upsampled, find_upsampling, is_cheaper, repeating_cycles
 
 @dataclass(frozen=True)
 class ChannelPart:
-    """A convolution of parts of a concatenation that follow each other: of one, or of their concatenation."""
+    """A convolution of one or more consecutive parts of a concatenation."""
 
     fields: tuple[Any, ...]
     map: LinearMap
@@ -40,12 +40,12 @@ class ChannelPart:
         return map_cycles(self.map, shape, dtype, target) + copied
 
     def lost(self, dtype: str) -> float:
-        """Return the error of rounding its filter."""
+        """Return the squared error of rounding its filter."""
         return float(lost(self.map.filter, dtype).sum())
 
     @property
     def power(self) -> float:
-        """The size of its outputs, over all channels, for data of size 1."""
+        """Mean square of its outputs, summed over channels, for data of mean square 1."""
         return float((self.map.filter**2).sum())
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
@@ -78,7 +78,7 @@ class ChannelSplit:
 
 @dataclass(frozen=True)
 class Gathered:
-    """One convolution of a value whose slices were concatenated."""
+    """One convolution of a value, instead of a convolution of its concatenated slices."""
 
     source: Any
     map: LinearMap
@@ -95,7 +95,7 @@ class Gathered:
 
 
 def find_split(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, ChannelSplit | Gathered]]:
-    """Give the convolutions of concatenations that cost less as sums, or as one of a value that the parts are slices of."""
+    """Yield convolutions of concatenations that cost less as sums, or as one convolution of the value that the parts are slices of."""
     for variable, level in filters(graph):
         fields = _fields(level.source, graph)
         if not fields or level.map.groups != 1:
@@ -135,7 +135,7 @@ def _gather(
 def _split(
     fields: Sequence[Any], pieces: Sequence[LinearMap], whole: LinearMap, before: float, graph: Graph, target: CpuTarget
 ) -> ChannelSplit | None:
-    """Return the sum that costs least; None: the concatenation does."""
+    """Return the cheapest sum; None: the concatenation is cheaper."""
     dtype = DTYPES[str(fields[0].ty.dtype)]
     moved = {at: find_upsampling(piece, fields[at], graph) for at, piece in enumerate(pieces)}
     transposed = {at: each for at, each in moved.items() if each is not None and is_cheaper(each, target)}
@@ -150,7 +150,7 @@ def _split(
             terms.append(ChannelPart(tuple(fields[at] for at in places), replace(pieces[0], filter=filter_)))
         if len(terms) == 1 and not transposed:
             continue
-        # The last one has the bias, as it is where a batch normalization was folded.
+        # The last term has the bias.
         terms[-1] = replace(terms[-1], map=replace(terms[-1].map, bias=whole.bias))
         cost = sum(each.cycles(target) for each in terms) + pass_cycles(made, dtype, 2 * (len(terms) - 1), target)
         if cost < before and (best is None or cost < best[0]) and not _rounds_more(terms, whole, dtype):
@@ -159,7 +159,7 @@ def _split(
 
 
 def _rounds_more(terms: Sequence[ChannelPart | Upsampled], whole: LinearMap, dtype: str) -> bool:
-    """Return whether a sum loses more by rounding filters, and all outputs but the last, than one convolution."""
+    """Return whether a sum, which rounds its filters and all outputs but the last, has a larger error than one convolution."""
     if dtype == "f32":
         return False
     after = sum(each.lost(dtype) for each in terms) + relative_error(dtype) * sum(each.power for each in terms[:-1])
@@ -167,7 +167,7 @@ def _rounds_more(terms: Sequence[ChannelPart | Upsampled], whole: LinearMap, dty
 
 
 def _fields(variable: Any, graph: Graph) -> list[Any]:
-    """Return the parts of a concatenation of channels that nothing else reads; none if a variable is another."""
+    """Return the parts of a concatenation of channels with one reader; none for other variables."""
     call = graph.call(variable, "relax.concat")
     if call is None or len(graph.readers(variable)) != 1 or call.attrs.axis is None:
         return []

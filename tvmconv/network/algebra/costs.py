@@ -15,7 +15,7 @@ from .maps import LinearMap
 
 
 def part_cycles(map_: LinearMap, shape: tuple[int, ...], dtype: str, target: CpuTarget) -> float:
-    """Return the cost of a network's operator on data of a shape, its channels second."""
+    """Return the cost of an original operator on data of a shape, channels second."""
     if not map_.passes:
         return map_cycles(map_, shape, dtype, target)
     made = (shape[0], map_.outputs, *outputs(map_, shape))
@@ -23,7 +23,7 @@ def part_cycles(map_: LinearMap, shape: tuple[int, ...], dtype: str, target: Cpu
 
 
 def map_cycles(map_: LinearMap, shape: tuple[int, ...], dtype: str, target: CpuTarget) -> float:
-    """Return the cost of a map's kernel on data of a shape, its channels second; infinity if no kernel computes it."""
+    """Return the cost of a map's kernel on data of a shape, channels second; infinity if no kernel computes it."""
     try:
         return _cycles(
             Problem(
@@ -33,12 +33,12 @@ def map_cycles(map_: LinearMap, shape: tuple[int, ...], dtype: str, target: CpuT
             ),
             target,
         )  # fmt: skip
-    except TvmconvError:  # a problem that kernels do not have
+    except TvmconvError:  # no kernel computes it
         return float("inf")
 
 
 def outputs(map_: LinearMap, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return how many pixels a map gives of data of a shape, its channels second."""
+    """Return the number of output pixels along each axis for data of a shape, channels second."""
     span = [(taps - 1) * dilation + 1 for taps, dilation in zip(map_.taps, map_.dilations, strict=True)]
     return tuple(
         (size + begin + end - reach) // stride + 1
@@ -47,12 +47,12 @@ def outputs(map_: LinearMap, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def problem_cycles(problem: Problem, target: CpuTarget) -> float:
-    """Return the cost of a kernel with data channels last."""
+    """Return the cost of a problem's kernel with data channels last."""
     return _cycles(problem.with_(data_format="NXC", filter_format="XIO"), target)
 
 
 def pass_cycles(shape: tuple[int, ...], dtype: str, arrays: int, target: CpuTarget) -> float:
-    """Return the cost of reading or writing so many arrays of a shape."""
+    """Return the cost of reading or writing a number of `arrays` of a shape."""
     return lines(arrays * prod(shape) * KERNEL_TYPES[dtype].itemsize) * target.costs.lines.l3
 
 

@@ -1,7 +1,7 @@
-"""`LinearMap`: a convolution of fixed numbers, as the taps that it has at which offsets; maps are added and composed.
+"""`LinearMap`: a convolution by constants, as a filter and offsets of its taps; maps can be added and composed.
 
 Output ``o`` of a map is the sum over its taps of ``W[tap] x[o * stride + offset]``, where ``offset = tap * dilation - begin``, and
-``x`` is zero beyond its ends. So a sum of maps of one stride has the union of their offsets, each with the sum of their filters.
+``x`` is zero outside. So the sum of maps with one stride has the union of their offsets, and at each offset the sum of their filters.
 Arithmetic is in float64; a filter is rounded once, when it is written.
 """
 
@@ -17,8 +17,10 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
-# Multiplications to compose two filters: more would take seconds.
+# Most multiplications to compose two filters: more take seconds.
 _MOST_PRODUCTS = 2 * 10**10
+# Most elements of a joined filter, 1 GiB in float64: the union of distant offsets, such as of dilations 1 and 36, can have far more than its maps.
+_MOST_ELEMENTS = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,13 @@ class LinearMap:
     filter
         Outputs, inputs of a group, and one axis of taps for each spatial axis.
     bias
-        A number for each output; None: zeros.
+        One number for each output channel; None: zeros.
     strides, dilations, begins, ends
-        Of each spatial axis; the last two are pads.
+        One number for each spatial axis; the last two are pads.
     groups
-        In how many parts channels are.
+        Number of groups of channels.
     passes
-        Whether no kernel computes it, but a pass over the data: it is a slice or a pool.
+        Whether it is a slice or a pool, computed by a pass over the data and not by a kernel.
     """
 
     filter: Array
@@ -70,7 +72,7 @@ class LinearMap:
 
     @property
     def is_slice(self) -> bool:
-        """Return whether it only leaves pixels out: its pads make windows that begin beyond the pixels read nothing."""
+        """Return whether it only leaves out pixels; its pads crop the data, or extend it for the last stride."""
         return self.passes and set(self.taps) <= {1}
 
     @property
@@ -85,7 +87,7 @@ class LinearMap:
 
     @property
     def is_depthwise(self) -> bool:
-        """Return whether each output is of one input, and each input of one output."""
+        """Return whether inputs and outputs correspond one to one."""
         return self.groups == self.outputs == self.inputs
 
     @property
@@ -94,7 +96,7 @@ class LinearMap:
         return int(self.filter.size)
 
     def scaled(self, factor: Array, shift: Array | None = None) -> LinearMap:
-        """Return the map with its outputs multiplied by one number for each channel, and another added."""
+        """Return the map with each output channel multiplied by a number, and another one added."""
         bias = None if self.bias is None else self.bias * factor
         if shift is not None:
             bias = shift if bias is None else bias + shift
@@ -108,7 +110,7 @@ def identity(channels: int, rank: int) -> LinearMap:
 
 
 def add(maps: Sequence[LinearMap]) -> LinearMap | None:
-    """Return the one map that is the sum of several; None: they have not one stride, or not the same channels."""
+    """Return the sum of maps as one map; None: their strides or channels differ, or it is too large."""
     first = maps[0]
     if len(maps) == 1:
         return replace(first, passes=False)
@@ -126,13 +128,16 @@ def add(maps: Sequence[LinearMap]) -> LinearMap | None:
         (max(each[-1] for each in along) - low) // step + 1
         for along, low, step in zip(offsets, lows, steps, strict=True)
     ]
-    filter_ = np.zeros((first.outputs, first.inputs // groups, *taps))
+    shape = (first.outputs, first.inputs // groups, *taps)
+    if prod(shape) > _MOST_ELEMENTS:
+        return None
+    filter_ = np.zeros(shape)
     for number, each in enumerate(maps):
         places = [
             [(at - low) // step for at in along[number]] for along, low, step in zip(offsets, lows, steps, strict=True)
         ]
         filter_[np.ix_(range(first.outputs), range(first.inputs // groups), *places)] += _in_groups(each, groups)
-    # The last window ends where that of the map does that reaches farthest.
+    # The last window ends where that of the farthest-reaching map does.
     ends = [maps[int(np.argmax([each[-1] for each in along]))].ends[axis] for axis, along in enumerate(offsets)]
     biases = [each.bias for each in maps if each.bias is not None]
     bias = None if not biases else np.sum(biases, axis=0)
@@ -140,10 +145,10 @@ def add(maps: Sequence[LinearMap]) -> LinearMap | None:
 
 
 def compose(outer: LinearMap, inner: LinearMap) -> LinearMap | None:
-    """Return the one map that does one after the other; None: none does so at the borders, too, or both have several taps.
+    """Return the composition of two maps as one map; None: both have several taps, or borders would differ.
 
-    An outer map that pads sees zeros beyond the inner one's outputs, where the inner one's bias would be: so that is none. Nor is one of
-    an inner map that is not finite, or that takes too long to find.
+    An outer map with pads reads zeros beyond the inner one's outputs, where the composition would have the inner one's bias. None, too,
+    for an inner map that is not finite, and filters that take too long to compose.
     """
     if not inner.is_finite:
         return None
@@ -173,8 +178,8 @@ def compose(outer: LinearMap, inner: LinearMap) -> LinearMap | None:
 
 
 def _product(outer: LinearMap, inner: LinearMap, groups: int) -> Array:
-    """Return outputs by inputs of a group by taps of two maps, of which one has one tap along each axis; `groups` divides theirs."""
-    # All channels of a depthwise map at once: one matrix product for each of hundreds takes milliseconds.
+    """Return the composed filter, outputs by inputs of a group by taps, where one map has a single tap; `groups` divides both maps' groups."""
+    # All channels of a depthwise map at once: hundreds of matrix products, one for each channel, take milliseconds.
     if outer.is_depthwise:
         return outer.filter.reshape(outer.outputs, 1, -1) * inner.filter.reshape(*inner.filter.shape[:2], -1)
     if inner.is_depthwise:
@@ -188,7 +193,7 @@ def _product(outer: LinearMap, inner: LinearMap, groups: int) -> Array:
 
 
 def _product_of_group(outer: Array, inner: Array, outer_groups: int, inner_groups: int) -> Array:
-    """Return outputs by inputs by taps of the composition of two filters, written as of one group; their zero blocks are not multiplied."""
+    """Return the composition of two filters as one group's, outputs by inputs by taps, without multiplying their zero blocks."""
     outer, inner = (each.reshape(*each.shape[:2], -1) for each in (outer, inner))
     count, whole = max(outer_groups, inner_groups), slice(None)
     product = np.zeros((outer.shape[0], inner.shape[1], outer.shape[2] * inner.shape[2]))
@@ -206,7 +211,7 @@ def _part(size: int, count: int, number: int) -> slice:
 
 
 def describe_gain(branches: int, saved: float) -> str:
-    """Return in words that so many branches became one, which multiplies so many times fewer."""
+    """Return a description of a merge of `branches`, with the ratio of multiplications `saved`."""
     what = f"{branches} branches" if branches > 1 else "successive maps"
     times = (
         f"{saved:.2g} times fewer" if saved >= 1.05 else f"{1 / saved:.2g} times as many" if saved < 0.95 else "as many"
@@ -215,12 +220,12 @@ def describe_gain(branches: int, saved: float) -> str:
 
 
 def _move(outer: Sequence[int], inner: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:
-    """Return pads of a map's outputs, which are so many steps of its inputs each, and its own together."""
+    """Return pads of a composition: the outer map's, in steps of the inner map's stride, plus the inner one's."""
     return tuple(one * step + other for one, other, step in zip(outer, inner, steps, strict=True))
 
 
 def of_constants(map_: LinearMap, numbers: Array) -> Array:
-    """Return a map's outputs, without its bias, for channels of one constant each."""
+    """Return a map's outputs, without its bias, for data that is constant within each channel."""
     sums = map_.filter.reshape(map_.groups, -1, map_.inputs // map_.groups, map_.filter[0, 0].size).sum(-1)
     return np.einsum("goi,gi->go", sums, numbers.reshape(map_.groups, -1)).reshape(-1)
 
@@ -230,7 +235,7 @@ def _offsets(map_: LinearMap, axis: int) -> list[int]:
 
 
 def _in_groups(map_: LinearMap, groups: int) -> Array:
-    """Return the filter of the same map in fewer groups, which the map's are a multiple of."""
+    """Return the map's filter written with fewer groups, a divisor of the map's."""
     if groups == map_.groups:
         return map_.filter
     outputs, inputs = map_.outputs // map_.groups, map_.inputs // map_.groups

@@ -1,7 +1,6 @@
-"""Rule: the average of a pointwise convolution is the pointwise convolution of an average, which has fewer pixels.
+"""Rule: average before a pointwise convolution instead of after it, since it then has fewer pixels.
 
-With pads that count as zeros, or that are there at all, an average of a bias is no longer the bias at the borders: so that is
-only where the pool has none. The mean of all pixels is such a pool.
+Only for pools without pads, with which the average of a bias would not be the bias at the borders. The mean of all pixels is such a pool.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Pooled:
 
 
 def find_pooled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Pooled]]:
-    """Give the pools of a function that cost less before the pointwise convolution that they come after."""
+    """Yield the pools of a function that cost less before the pointwise convolution that they follow."""
     for variable in graph.values:
         call = graph.call(variable)
         pixels = None if call is None else _pixels(call)
@@ -72,7 +71,7 @@ def find_pooled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Pooled]]
 
 
 def _pixels(call: relax.Call) -> tuple[int, ...] | None:
-    """Return how many pixels an average gives along each axis; None: a call is another, or pads."""
+    """Return an average's output pixels along each axis; None for other calls, and pools with pads."""
     given, made = static_shape(call.args[0].ty) if call.args else None, static_shape(call.ty)
     if given is None or made is None or not isinstance(call.args[0], relax.Var) or not 3 <= len(given) <= 5:
         return None

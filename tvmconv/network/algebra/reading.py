@@ -1,6 +1,6 @@
-"""Linear operators of fixed numbers, as Relax has them, read as maps; and maps written as operators.
+"""Read Relax's linear operators by constants as maps, and write maps as operators.
 
-Data has its channels second, as frontends leave it, or it is rows of numbers, which are channels last: a Linear's.
+Data has its channels second, as frontends leave it, or consists of rows with channels last, as a Linear's.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ..ir.operators import AVERAGE_POOLS, CONVOLUTIONS
 from ..ir.problem_of import DTYPES, is_convolution
 from .maps import Array, LinearMap, compose, identity
 
-# Operators that are followed back from one: more than any block has, and a bound of the work on long chains.
+# Most operators that are followed back: more than any block has, and a bound on the work for long chains.
 _MOST_LEVELS = 24
 POOLS = [f"relax.nn.avg_pool{rank}d" for rank in AVERAGE_POOLS]
 
 
 @dataclass(frozen=True)
 class Level:
-    """A variable as a map of a source, composed of `parts`, each with the shape of its input."""
+    """A variable as a map of a source; the map is composed of `parts`, last first, each with the shape of its input."""
 
     source: Any
     map: LinearMap
@@ -37,7 +37,7 @@ class Level:
 
     @property
     def maps(self) -> list[LinearMap]:
-        """The parts without shapes."""
+        """The parts' maps."""
         return [part for part, _ in self.parts]
 
 
@@ -45,7 +45,7 @@ _filters: WeakKeyDictionary[Graph, list[tuple[Any, Level]]] = WeakKeyDictionary(
 
 
 def is_rows(variable: Any, graph: Graph) -> bool:
-    """Return whether the operator that computes a variable takes its channels last."""
+    """Return whether a variable is computed by a Linear's operators, with channels last."""
     call = graph.call(variable)
     return call is not None and (
         call.op.name == "relax.matmul" or (call.op.name == "relax.add" and variable.ty.ndim == 2)
@@ -53,17 +53,17 @@ def is_rows(variable: Any, graph: Graph) -> bool:
 
 
 def pixels(shape: tuple[int, ...], rows: bool) -> tuple[int, ...]:
-    """Return a shape with its channels second: rows are pixels on one axis."""
+    """Return a shape with channels second; rows become pixels on one axis."""
     return (1, shape[-1], prod(shape[:-1])) if rows else shape
 
 
 def levels(variable: Any, graph: Graph, rows: bool, most: int | None = None) -> list[Level]:
-    """Return a variable as maps of the values before it, the farthest last; the first is the identity.
+    """Return a variable as maps of earlier values, the farthest last; the first is the identity.
 
     Parameters
     ----------
     most
-        How many of the operators may be others than by channel; absent: any number.
+        How many operators may be other than per-channel products and sums; absent: any number.
     """
     shape = static_shape(variable.ty) or ()
     channels, rank = shape[-1 if rows else 1], 1 if rows else len(shape) - 2
@@ -87,9 +87,9 @@ def levels(variable: Any, graph: Graph, rows: bool, most: int | None = None) -> 
 
 
 def filters(graph: Graph) -> list[tuple[Any, Level]]:
-    """Return the variables of a function that one convolution gives, with the products and sums by channel before and after it.
+    """Return variables computed by one convolution with per-channel products and sums before and after it.
 
-    Of those that are parts of others only the last is given. Several rules ask for them.
+    Only the last variable of each such chain is returned. Cached, as several rules need them.
     """
     if graph not in _filters:
         _filters[graph] = list(_find_filters(graph))
@@ -106,14 +106,14 @@ def _find_filters(graph: Graph) -> Iterator[tuple[Any, Level]]:
             continue
         reached = levels(variable, graph, rows=False, most=1)
         others = [each.passes for each in reached[-1].maps if not each.is_diagonal]
-        if others in ([], [False]):  # the variables between have no other readers
+        if others in ([], [False]):  # intermediate variables have no other readers
             inside.update(level.source for level in reached[1:-1])
         if others == [False]:
             yield variable, reached[-1]
 
 
 def _step(variable: Any, graph: Graph, rows: bool) -> tuple[Any, LinearMap] | None:
-    """Return the source of a variable, and the map; None if it is no map with a fixed filter."""
+    """Return the source and the map of a variable's operator; None if it is no linear map by constants."""
     value = graph.values.get(variable)
     if isinstance(value, relax.TupleGetItem):
         return None if rows else _normalization(value, graph)
@@ -136,7 +136,7 @@ def _step(variable: Any, graph: Graph, rows: bool) -> tuple[Any, LinearMap] | No
 
 
 def convolution(call: relax.Call, graph: Graph) -> tuple[Any, LinearMap] | None:
-    """Return the source of a convolution with fixed numbers, and its map; None if it is another, or transposed."""
+    """Return the source and the map of a convolution with a constant filter; None for other convolutions, and transposed ones."""
     filter_, attrs, rank = graph.array(call.args[1]), call.attrs, call.ty.ndim - 2
     spatial = "DHW"[3 - rank :]
     if call.op.name.endswith("transpose") or filter_ is None or not isinstance(call.args[0], relax.Var):
@@ -154,7 +154,7 @@ def convolution(call: relax.Call, graph: Graph) -> tuple[Any, LinearMap] | None:
 
 
 def _slice(call: relax.Call) -> tuple[Any, LinearMap] | None:
-    """Return the source of a strided slice, and its map; None if it drops pixels at an end, or channels."""
+    """Return the source and the map of a strided slice; None if it crops pixels at an end, or channels."""
     given, made = static_shape(call.args[0].ty), static_shape(call.ty)
     if given is None or made is None or not 3 <= len(given) <= 5 or len(call.args) < 5:
         return None
@@ -178,7 +178,7 @@ def _slice(call: relax.Call) -> tuple[Any, LinearMap] | None:
 
 
 def _pool(call: relax.Call) -> tuple[Any, LinearMap] | None:
-    """Return the source of an average pool, and its map; None if it does not count its pads."""
+    """Return the source and the map of an average pool; None if it does not count its pads."""
     attrs, given = call.attrs, static_shape(call.args[0].ty)
     size, strides, dilations, pads = (
         tuple(map(int, each)) for each in (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding)
@@ -225,7 +225,7 @@ def _by_channel(call: relax.Call, graph: Graph, rows: bool) -> tuple[Any, Linear
 
 
 def write_map(map_: LinearMap, source: Any, emit: Callable[[Any], Any], rows: bool) -> Any:
-    """Return the operators of a map on a variable."""
+    """Return a map applied to a variable, as operators."""
     dtype, rank = source.ty.dtype, len(map_.strides)
     if rows:
         made = emit(relax.op.matmul(source, make_constant(map_.filter[..., 0].T, dtype)))

@@ -1,7 +1,7 @@
-"""Rule: a pointwise convolution of resized pixels is the resize of a pointwise convolution, of fewer pixels.
+"""Rule: move a pointwise convolution before a resize, where there are fewer pixels.
 
-A resize adds up pixels by weights whose sum is 1, the same for each channel, and a pointwise convolution adds up channels by
-numbers that are the same for each pixel: so they can change places, and the bias with them.
+A resize is a weighted sum of pixels, with weights that sum to 1 and are the same for each channel; a pointwise convolution is a weighted
+sum of channels, the same for each pixel. So they commute, the bias included.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .maps import LinearMap
 from .reading import filters, write_map
 
 _METHODS = ("nearest_neighbor", "linear")
-# Transformations by which an output has a part in pixels alone, whatever lies beyond them.
+# Coordinate transformations by which outputs depend on pixels alone, not on values outside.
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 
@@ -45,7 +45,7 @@ class Resized:
 
 
 def find_resized(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Resized]]:
-    """Give the pointwise convolutions of a function that cost less before the resize that they come after."""
+    """Yield the pointwise convolutions of a function that cost less before the resize that they follow."""
     for variable, level in filters(graph):
         call = graph.call(level.source)
         if call is None or not _is_linear(call) or len(graph.readers(level.source)) != 1:

@@ -1,10 +1,10 @@
-"""Estimate the error of rounding to 16 bits: of a joined filter beside that of the maps that it replaces.
+"""Estimate the error of rounding to 16 bits, of a joined filter and of the maps that it replaces.
 
-Of data whose elements are independent and of size 1, a filter that is rounded by ``d`` has an error of ``sum(d ** 2)`` in an
-output. An output of a filter ``w`` is of size ``sum(w ** 2)``, and has an error of ``c`` times that where it is rounded: ``c`` is
-the mean square of a type's relative errors. Errors are squares throughout. A branch rounds its filter, batch normalization
-folded in, what one map of a chain leaves for the next, and, if it is one of several, its output. A joined filter rounds itself alone. The sum is rounded in
-either case, which counts for neither: errors of outputs are as good as random, but those of a filter are the same everywhere.
+For independent data of mean square 1, rounding errors ``d`` of a filter cause a squared error of ``sum(d ** 2)`` in an output. An output of
+a filter ``w`` has the mean square ``sum(w ** 2)``; rounding it adds an error of ``c`` times that, where ``c`` is the mean square of a type's
+relative errors. Errors are squares throughout. A branch rounds its filter, with batch normalization folded in, the intermediate results of
+a chain, and, if it is one of several, its output. A joined filter is rounded itself, nothing else. The final sum is rounded in both cases,
+and not counted: errors of outputs are practically random, those of a filter are the same everywhere.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from ...dtypes import numpy_dtype
 from .maps import Array, LinearMap, of_constants
 
-# The error may grow by a quarter: of squares.
+# Allowed growth of the squared error: a quarter of the error.
 MOST = 1.25**2
-# Distance between a number of each type and the next, among numbers from 1 to 2.
+# Distance of neighbouring numbers of each type between 1 and 2.
 _STEPS = {"f16": 2.0**-10, "bf16": 2.0**-7}
 
 
@@ -34,13 +34,13 @@ def relative_error(dtype: str) -> float:
 
 def lost(filter_: Array, dtype: str) -> Array:
     """Return the squares of the errors of rounding a filter."""
-    with np.errstate(over="ignore"):  # infinity is an error, too
+    with np.errstate(over="ignore"):  # overflow is an infinite error
         rounded = filter_.astype(numpy_dtype(dtype)).astype(np.float64)
     return (filter_ - rounded) ** 2
 
 
 def rounds_more(merged: LinearMap, branches: Sequence[Sequence[LinearMap]], dtype: str) -> bool:
-    """Return whether a map loses more by rounding than the branches that it sums, each a list of maps, last first."""
+    """Return whether a map has larger rounding errors than the branches that it joins, each a list of maps, last first."""
     if dtype == "f32":
         return False
     errors = [_of_branch(each, dtype) for each in branches if each]
@@ -51,7 +51,7 @@ def rounds_more(merged: LinearMap, branches: Sequence[Sequence[LinearMap]], dtyp
 
 
 def _of_branch(parts: Sequence[LinearMap], dtype: str) -> tuple[float, float]:
-    """Return the error of a branch's output before it is rounded, and its size, both summed over its channels."""
+    """Return the squared error of a branch's unrounded output, and the output's mean square, both summed over channels."""
     stages = _stages(parts)
     if not stages:
         return 0.0, 0.0
@@ -61,14 +61,14 @@ def _of_branch(parts: Sequence[LinearMap], dtype: str) -> tuple[float, float]:
             error = error + relative_error(dtype) * power
         squares = replace(stage, filter=stage.filter**2)
         error = of_constants(squares, error)
-        if not (stage.is_diagonal or stage.passes):  # which is computed of numbers in f32
+        if not (stage.is_diagonal or stage.passes):  # these compute in f32
             error = error + of_constants(replace(stage, filter=lost(stage.filter, dtype)), power)
         power = of_constants(squares, power)
     return float(error.sum()), float(power.sum())
 
 
 def _stages(parts: Sequence[LinearMap]) -> list[LinearMap]:
-    """Return the stages of a map in order; products by channel are part of the filter before them."""
+    """Return the stages of a chain in order, with per-channel products folded into the filter before them."""
     stages: list[LinearMap] = []
     for part in (each for each in reversed(parts) if not each.is_slice):
         if stages and part.is_diagonal:

@@ -1,4 +1,4 @@
-"""`join_filters`: join a module's fixed linear operators where that costs less, and describe each change."""
+"""`join_filters`: join a module's linear operators by constants where that costs less, and describe each change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Rewrite(Protocol):
         ...
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
-        """Return its operators, applied to the variables' replacements by `visit`."""
+        """Return its operators, applied to variables as replaced by `visit`."""
         ...
 
 
@@ -42,16 +42,16 @@ _Find = Callable[[Graph, CpuTarget, bool], Found]
 def join_filters(
     mod: tvm.IRModule, target: CpuTarget, small: bool = False, typical: Mapping[str, int] | None = None
 ) -> tuple[tvm.IRModule, list[str]]:
-    """Return a simplified module (`tvmconv.network.rewrite.simplify`) by these rules, and a line for each rewrite.
+    """Return a module from `tvmconv.network.rewrite.simplify` rewritten by these rules, and a line for each rewrite.
 
-    Data has its channels second. Filters are joined in float64, and rounded once.
+    Data must have its channels second. Filters are joined in float64, and rounded once.
 
     Parameters
     ----------
     small
-        Whether no filter becomes larger by that.
+        Whether filters must not become larger.
     typical
-        Extents by the names of their symbols, where some are free: there estimates decide.
+        Where extents are free: those for which estimates decide, by the names of their symbols.
     """
     lines: list[str] = []
     for find, find_free in ((_join, _join_free), (_move, _move_free)):
@@ -81,10 +81,10 @@ def _values(function: relax.Function, typical: Mapping[str, int]) -> dict[Any, i
 
 
 def fix_extents(function: relax.Function, values: Mapping[Any, int]) -> tuple[relax.Function | None, Mapping[Any, Any]]:
-    """Return a copy of a function whose symbols are numbers, and the function's variables by those of the copy; None: it does not have
-    these extents, as where it cuts rows into sevens.
+    """Return a copy of a function with numbers for its symbols, and its variables by those of the copy; None if these extents are
+    impossible, such as rows that are split into groups of seven.
     """
-    # Only what stands by itself in a parameter's shape can be bound: not the half of an extent.
+    # Only symbols that are themselves extents of a parameter can be bound, not those of n // 2; hence one more parameter.
     extents = relax.Var("extents", relax.ShapeType([*values]))
     named = relax.Function(
         [*function.params, extents], function.body, function.ret_ty, function.is_pure, function.attrs
@@ -102,19 +102,19 @@ def _variables(function: relax.Function) -> list[Any]:
 
 
 def _join(graph: Graph, target: CpuTarget, small: bool) -> Found:
-    """Return the rules that join maps; one convolution may be left where the others are looked for."""
+    """Return the rewrites that join maps; they run first, as they may leave one convolution for the others."""
     pooled: dict[Any, Rewrite] = dict(find_pooled(graph, target))
     return {**_join_free(graph, target, small), **pooled}
 
 
 def _join_free(graph: Graph, target: CpuTarget, small: bool) -> Found:
-    """Return those rules whose operators do not name extents."""
+    """Return those whose operators do not name extents."""
     return Branches(graph, target, small).find()
 
 
 def _move(graph: Graph, target: CpuTarget, small: bool) -> Found:
-    """Return the rules that move pixels by one convolution's filter."""
-    # Of one variable the last is taken: a pointwise convolution of fewer pixels costs the least.
+    """Return the rewrites that fold moves of pixels into one convolution's filter."""
+    # The last rewrite of a variable wins: a pointwise convolution with fewer pixels is cheapest.
     found: dict[Any, Rewrite] = dict(_move_free(graph, target, small))
     for find in (find_resized, find_shuffled):
         found.update(find(graph, target))
@@ -122,7 +122,7 @@ def _move(graph: Graph, target: CpuTarget, small: bool) -> Found:
 
 
 def _move_free(graph: Graph, target: CpuTarget, small: bool) -> Found:
-    """Return those whose operators do not name extents: they may give filters more taps, of upsampling's 3, 4."""
+    """Return those whose operators do not name extents. They may enlarge filters: upsampling turns 3 taps into 4."""
     found: dict[Any, Rewrite] = {}
     for find in () if small else (find_split, find_upsampled):
         found.update(find(graph, target))
@@ -131,7 +131,7 @@ def _move_free(graph: Graph, target: CpuTarget, small: bool) -> Found:
 
 @mutator
 class _Binding(Rebinding):
-    """The rewrites of a function, each with the function's variables for those that it was found in, if it was a copy."""
+    """Mutator that applies rewrites, each with the function's variables by those of the copy where it was found, if it was one."""
 
     def __init__(
         self, mod: tvm.IRModule, found: Mapping[Any, tuple[Rewrite, Mapping[Any, Any]]], lines: list[str]
@@ -140,7 +140,7 @@ class _Binding(Rebinding):
         self._found, self._lines = found, lines
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return a variable's replacement; None if there is none for all extents."""
+        """Return a variable's replacement; None if it would not have the same shape at all extents."""
         if binding.var not in self._found:
             return None
         rewrite, own = self._found[binding.var]

@@ -1,9 +1,9 @@
-"""Rule: a pixel shuffle is the order of a filter's outputs, or the stride of a transposed convolution.
+"""Rule: replace a convolution and a pixel shuffle by a convolution with reordered outputs, or a transposed convolution.
 
-Of a convolution's channels ``c * s + a`` become the pixels ``i * s + a`` of the channel ``c``. So the channels may be computed in
-another order, those of one place in a pixel beside each other, and what is moved are neighbours. Output ``i * s + a`` reads input
-``j = i + t - p`` by tap ``t`` of channel ``c * s + a``; so a transposed convolution of stride ``s`` has as tap ``s * (taps - 1 - t) + a``
-that number, and nothing is moved, if the bias is the same for all places.
+A shuffle by ``s`` makes the channels ``c * s + a`` of a convolution the pixels ``i * s + a`` of channel ``c``. If channels are computed in
+another order, those of one ``a`` together, the shuffle moves contiguous channels. And since output ``i * s + a`` reads input
+``j = i + t - p`` by tap ``t`` of channel ``c * s + a``, a transposed convolution of stride ``s`` with that number as its tap
+``s * (taps - 1 - t) + a`` needs no shuffle, if the bias is the same for all ``a``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .transposing import transpose, transposed_cycles
 
 @dataclass(frozen=True)
 class Ordered:
-    """A convolution with moved outputs: each becomes `factors` pixels along each axis, with the map's places first."""
+    """A convolution with reordered outputs, places within a pixel outermost, and its shuffle by `factors` along each axis."""
 
     source: Any
     map: LinearMap
@@ -53,7 +53,7 @@ class Ordered:
 
 @dataclass(frozen=True)
 class Strided:
-    """A transposed convolution in the place of a convolution and a pixel shuffle of this `order`."""
+    """A transposed convolution in place of a convolution and a pixel shuffle of this `order`."""
 
     source: Any
     map: LinearMap
@@ -91,7 +91,7 @@ class Strided:
         return made
 
     def cycles(self, target: CpuTarget, wide: tuple[int, ...]) -> float:
-        """Return the cost of an output of a shape."""
+        """Return the cost for an output shape."""
         return transposed_cycles(self, wide[1], wide[2:], target)
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
@@ -105,7 +105,7 @@ class Strided:
 
 
 def find_shuffled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Ordered | Strided]]:
-    """Replace pixel shuffles after convolutions whose filters can be reordered for them."""
+    """Yield the pixel shuffles after convolutions that a reordered or transposed convolution replaces."""
     known = dict(filters(graph))
     for variable in graph.values:
         shuffle = pixel_shuffle(variable, graph)
@@ -127,7 +127,7 @@ def find_shuffled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Ordere
 
 
 def _stride(source: Any, map_: LinearMap, order: Order) -> Strided | None:
-    """Return a convolution and a shuffle of its pixels as one transposed convolution; None: there is none."""
+    """Return a convolution and its pixel shuffle as one transposed convolution; None if there is none."""
     channels, groups = order.shape[0], map_.groups
     if {*map_.strides, *map_.dilations} != {1} or channels % groups:
         return None

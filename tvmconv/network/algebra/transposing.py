@@ -1,4 +1,4 @@
-"""A transposed convolution as a replacement by rules: its cost, and its operator."""
+"""Transposed convolutions as replacements: cost and operator."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .reading import make_constant
 
 
 class Transposed(Protocol):
-    """Transposed convolution that a rule has found."""
+    """Transposed convolution found by a rule."""
 
     @property
     def source(self) -> Any:
-        """Data that it reads."""
+        """Input."""
 
     @property
     def map(self) -> LinearMap:
-        """The map before, which has its groups, dilations and bias."""
+        """The original map, with the same groups, dilations and bias."""
 
     @property
     def factors(self) -> tuple[int, ...]:
@@ -34,7 +34,7 @@ class Transposed(Protocol):
 
     @property
     def filter(self) -> Array:
-        """Outputs, inputs of a group, and taps."""
+        """Filter: outputs, inputs of a group, taps."""
 
     @property
     def pads(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -42,7 +42,7 @@ class Transposed(Protocol):
 
 
 def transposed_cycles(found: Transposed, channels: int, pixels: tuple[int, ...], target: CpuTarget) -> float:
-    """Return the cost of so many channels of so many pixels."""
+    """Return the cost for an output of some channels and pixels."""
     given, (begins, ends), map_ = static_shape(found.source.ty) or (), found.pads, found.map
     return problem_cycles(
         Problem(
@@ -56,7 +56,7 @@ def transposed_cycles(found: Transposed, channels: int, pixels: tuple[int, ...],
 
 
 def transpose(found: Transposed, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
-    """Return it without its bias, applied to the source."""
+    """Return a transposed convolution, without its bias, applied to its source."""
     (begins, ends), groups = found.pads, found.map.groups
     # Relax wants inputs first, and outputs of a group; ours has outputs, and inputs of a group.
     filter_ = np.concatenate([each.swapaxes(0, 1) for each in np.split(found.filter, groups)])

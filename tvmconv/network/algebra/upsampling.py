@@ -1,8 +1,8 @@
-"""Rule: repeating each pixel, then a convolution, is a transposed convolution, which does not write the repeated pixels.
+"""Rule: replace nearest-neighbour upsampling and a convolution by a transposed convolution, which writes no repeated pixels.
 
-Along an axis that is repeated ``s`` times, a tap ``t`` of a filter with pad ``p`` reads input ``i`` for the outputs
-``i * s + m``, ``p - t <= m < p - t + s``. So tap ``m`` of the transposed filter is the sum of the taps that reach it: of 3 taps
-repeated twice w2, w1 + w2, w0 + w1, w0.
+Along an axis upsampled by ``s``, tap ``t`` of a filter with pad ``p`` reads input ``i`` for the outputs ``i * s + m`` with
+``p - t <= m < p - t + s``. So tap ``m`` of the transposed filter is the sum of the taps that reach it: for 3 taps and ``s = 2`` these are
+w2, w1 + w2, w0 + w1, w0.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .reading import add_shift, filters
 from .rounding import MOST, lost
 from .transposing import transpose, transposed_cycles
 
-# Most of the estimate before: estimates of both are off by about the rest (`python -m benchmarks.algebra`).
+# Largest ratio of the estimates, after by before, as a fraction: both err by about the rest (`python -m benchmarks.algebra`).
 _AT_MOST = 4, 5
 
 
 @dataclass(frozen=True)
 class Upsampled:
-    """A transposed convolution in the place of pixels that are repeated `factors` times along each axis, and a convolution."""
+    """A transposed convolution in place of upsampling by `factors` along each axis and a convolution."""
 
     source: Any
     map: LinearMap
@@ -44,7 +44,7 @@ class Upsampled:
 
     @property
     def wide(self) -> tuple[int, ...]:
-        """The shape of the repeated pixels."""
+        """The shape after upsampling."""
         batch, channels, *sizes = static_shape(self.source.ty) or ()
         return (batch, channels, *(size * factor for size, factor in zip(sizes, self.factors, strict=True)))
 
@@ -70,12 +70,12 @@ class Upsampled:
         return transposed_cycles(self, self.map.outputs, outputs(self.map, self.wide), target)
 
     def lost(self, dtype: str) -> float:
-        """Return the error of rounding its filter: of one pixel's output, which has a part of the taps."""
+        """Return the squared error of rounding its filter, for one output pixel, which has a part of the taps."""
         return float(lost(self.filter, dtype).sum()) / prod(self.factors)
 
     @property
     def power(self) -> float:
-        """The size of its outputs, over all channels, for data of size 1."""
+        """Mean square of its outputs, summed over channels, for data of mean square 1."""
         return float((self.filter**2).sum()) / prod(self.factors)
 
     def written(self, visit: Callable[[Any], Any], emit: Callable[[Any], Any]) -> Any:
@@ -84,7 +84,7 @@ class Upsampled:
 
 
 def find_upsampled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Upsampled]]:
-    """Give the convolutions of a function that one transposed convolution costs less than."""
+    """Yield the convolutions of upsampled data that cost less as a transposed convolution."""
     for variable, level in filters(graph):
         found = find_upsampling(level.map, level.source, graph)
         if found is not None and is_cheaper(found, target) and not loses(found, DTYPES[str(variable.ty.dtype)]):
@@ -92,25 +92,25 @@ def find_upsampled(graph: Graph, target: CpuTarget) -> Iterator[tuple[Any, Upsam
 
 
 def is_cheaper(found: Upsampled, target: CpuTarget) -> bool:
-    """Return whether a transposed convolution costs less than one of repeated pixels, by more than estimates err."""
+    """Return whether a transposed convolution costs less than upsampling and a convolution, by more than estimates err."""
     dtype = DTYPES[str(found.source.ty.dtype)]
     before = map_cycles(found.map, found.wide, dtype, target) + repeating_cycles(found, target)
     return _AT_MOST[1] * found.cycles(target) < _AT_MOST[0] * before
 
 
 def loses(found: Upsampled, dtype: str) -> bool:
-    """Return whether the transposed filter loses more by rounding than the filter does."""
+    """Return whether the transposed filter has a larger rounding error than the original filter."""
     return dtype != "f32" and found.lost(dtype) > MOST * lost(found.map.filter, dtype).sum()
 
 
 def repeating_cycles(found: Upsampled, target: CpuTarget) -> float:
-    """Return the cost of repeating pixels."""
+    """Return the cost of the upsampling."""
     dtype, given = DTYPES[str(found.source.ty.dtype)], static_shape(found.source.ty) or ()
     return pass_cycles(found.wide, dtype, 1, target) + pass_cycles(given, dtype, 1, target)
 
 
 def find_upsampling(map_: LinearMap, repeated: Any, graph: Graph) -> Upsampled | None:
-    """Return a map of repeated pixels as one transposed convolution of the pixels; None: they are not, or there is none."""
+    """Return a map of `repeated`, an upsampled value, as a transposed convolution of its source; None if it is not possible."""
     found = _count_repeats(repeated, graph)
     if found is None or {*map_.strides, *map_.dilations} != {1}:
         return None
@@ -119,7 +119,7 @@ def find_upsampling(map_: LinearMap, repeated: Any, graph: Graph) -> Upsampled |
 
 
 def _spread(filter_: Array, axis: int, factor: int) -> Array:
-    """Return the filter whose tap ``m + taps - 1 - pad`` is the sum of those that reach the outputs ``i * factor + m``."""
+    """Return the filter whose tap ``m + taps - 1 - pad`` is the sum of the taps that reach the outputs ``i * factor + m``."""
     taps = filter_.shape[axis]
     shape = list(filter_.shape)
     shape[axis] = taps + factor - 1
@@ -132,7 +132,7 @@ def _spread(filter_: Array, axis: int, factor: int) -> Array:
 
 
 def _count_repeats(variable: Any, graph: Graph) -> tuple[Any, tuple[int, ...]] | None:
-    """Return the source whose pixels a variable repeats, and the counts along each axis; None if it repeats none, or has other readers."""
+    """Return the source of an upsampled variable with one reader, and the factors along each axis; None for other variables."""
     source, shape = variable, static_shape(variable.ty) or ()
     while len(graph.readers(source)) == 1:
         before = _before(source, graph)
@@ -146,7 +146,7 @@ def _count_repeats(variable: Any, graph: Graph) -> tuple[Any, tuple[int, ...]] |
 
 
 def _before(variable: Any, graph: Graph) -> Any:
-    """Return the source of a resize, or of a gather along one axis, that repeats pixels; None if it is another."""
+    """Return the source of a resize, or a take along one axis, that repeats pixels; None for other operators."""
     call = graph.call(variable)
     given = None if call is None or not isinstance(call.args[0], relax.Var) else static_shape(call.args[0].ty)
     made = static_shape(variable.ty)
@@ -165,7 +165,7 @@ def _before(variable: Any, graph: Graph) -> Any:
         return None
     if any(size % before for size, before in zip(made[2:], given[2:], strict=True)):
         return None
-    # Of whole factors these give the pixel that an output lies in; rounded otherwise, halves of pixels are shifted.
+    # By integer factors, these modes repeat pixels; other roundings shift them by half a pixel.
     modes = (str(attrs.coordinate_transformation_mode), str(attrs.rounding_method))
     known = [
         ("asymmetric", "floor"),

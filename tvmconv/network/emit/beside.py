@@ -1,8 +1,8 @@
-"""Steps of a plan that may run at once, in groups of those that follow each other.
+"""Groups of consecutive independent steps of a plan, which may run at once.
 
-Where a call has many threads, the loops of a group are one (`lowering/native/launcher.c`): threads come once for all, and those
-that find no task of one step have another's. A step that waits for what one of the group writes begins the next group, and so does one
-with which more memory would be needed at once than any step needs alone.
+Where a call has many threads, the loops of a group become one (`lowering/native/launcher.c`): threads are woken once, and those that find
+no task in one step take another step's. A step that reads what the group writes begins the next group; so does one with which the group
+would need more memory at once than any single step does.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .network_plan import IF, PlanStep, Region, Storage
 
 
 def firsts_beside(steps: Sequence[PlanStep], prepared: int) -> list[int]:
-    """Return of each step the number of the first of its group.
+    """Return for each step the number of its group's first step.
 
-    Alone are the first `prepared` steps, and all of a plan that has an If.
+    The first `prepared` steps, and all steps of a plan with an If, are groups of their own.
     """
     alone = list(range(len(steps)))
     if any(step.function == IF for step in steps):
@@ -36,13 +36,13 @@ def firsts_beside(steps: Sequence[PlanStep], prepared: int) -> list[int]:
 
 
 def with_beside(steps: Sequence[PlanStep], firsts: Sequence[int]) -> list[PlanStep]:
-    """Return steps of which the first of each group says how many follow."""
+    """Return steps with `beside` set in the first of each group."""
     members = Counter(firsts)
     return [replace(step, beside=members[number] - 1 if number in members else 0) for number, step in enumerate(steps)]
 
 
 def _uses(steps: Sequence[PlanStep]) -> tuple[dict[Storage, int], dict[Storage, int]]:
-    """Return which step writes each storage, the first that has it, and which is the last that has it."""
+    """Return the first step that uses each storage, which writes it, and the last one."""
     begins: dict[Storage, int] = {}
     ends: dict[Storage, int] = {}
     for number, step in enumerate(steps):
@@ -54,7 +54,7 @@ def _uses(steps: Sequence[PlanStep]) -> tuple[dict[Storage, int], dict[Storage, 
 
 
 def _count_bytes(begins: Mapping[Storage, int], ends: Mapping[Storage, int], steps: int) -> tuple[list[int], list[int]]:
-    """Return of each step how many bytes of the arena it needs, and how many are written first by it and those before it."""
+    """Return for each step the live bytes of the arena, and the total bytes of all storages begun up to this step."""
     changes, begun = [0] * (steps + 1), [0] * steps
     for each, begin in begins.items():
         if each.region is Region.ARENA:

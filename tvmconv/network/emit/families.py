@@ -1,4 +1,4 @@
-"""The kernels of families in a network's library: each one's object, and a function for each of the pads that it is called with."""
+"""Kernels of families in a network's library: their objects, and a C function for each padding that they are called with."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ static inline int call(Function function, const int64_t* pads, int rank, void* s
 
 
 def is_family(function: tirx.PrimFunc) -> bool:
-    """Return whether a function stands for a family's kernel."""
+    """Return whether a function is a stub for a family's kernel."""
     return PADS in (function.attrs or {})
 
 
 def family_source(functions: Mapping[str, tirx.PrimFunc]) -> tuple[str, dict[str, tirx.PrimFunc]]:
-    """Return the C file of functions that stand for families' kernels, and those kernels, each once, by their names in it."""
+    """Return the C file of the stubs for families' kernels, and the distinct kernels by their names in this file."""
     text, kernels = _HEAD, dict[bytes, tuple[str, tirx.PrimFunc]]()
     for name, function in functions.items():
         code = function.attrs[CODE].numpy().tobytes()

@@ -1,4 +1,4 @@
-"""The part of a plan's table that depends on extents which calls give: C code that computes shapes and sizes of them."""
+"""The part of a plan's table that depends on free extents: C code that computes shapes and sizes from each call's extents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _OPERATORS |= {tirx.EQ: "({} == {})", tirx.NE: "({} != {})", tirx.And: "({} && {
 _OPERATORS |= {tirx.Min: "least({}, {})", tirx.Max: "most({}, {})"}
 _HEAD = """\
 #define FUNCTION __attribute__((unused)) static inline
-FUNCTION int64_t quotient(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+/* Division by 0 gives a number whose extents the executor refuses. */
+FUNCTION int64_t quotient(int64_t a, int64_t b) {
+  return b == 0 ? INT32_MIN : a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
 FUNCTION int64_t rest(int64_t a, int64_t b) { return a - quotient(a, b) * b; }
 FUNCTION int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 FUNCTION int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -30,12 +33,12 @@ FUNCTION int64_t times(int64_t a, int64_t b) {
 
 
 class FreeTable:
-    """Part of a plan that depends on extents that are free.
+    """Part of a plan that depends on free extents.
 
     Parameters
     ----------
     plan
-        The plan, whose inputs have each of its symbols, or a multiple of one, as an extent.
+        The plan; each of its symbols, or a multiple of it, is an extent of an input.
     """
 
     def __init__(self, plan: NetworkPlan) -> None:
@@ -43,7 +46,7 @@ class FreeTable:
         self._symbols = symbols_of(plan.inputs)
         self._measures: list[Any] = []
         self._places: dict[str, int] = {}
-        for each in plan.outputs:  # one behind the other, as the executor gives them
+        for each in plan.outputs:  # consecutive, as the executor returns them
             self._measures += each.shape
 
     def has(self, array: Array) -> bool:
@@ -51,13 +54,13 @@ class FreeTable:
         return any(not isinstance(size, int) for size in array.shape)
 
     def number(self, storage: Storage) -> int:
-        """Return the number of a storage: an input's or output's own, or its place among all."""
+        """Return the number of a storage: an input's or output's own, or, in the arena, its index among all storages."""
         slots = list(self._plan.slots)
         ends = len(self._plan.inputs) + len(self._plan.outputs)
         return ends + slots.index(storage) if storage in self._plan.slots else storage.number
 
     def at(self, dims: Dims) -> int:
-        """Return where some extents are among the measures."""
+        """Return the index of some extents among the measures."""
         key = ", ".join(map(self._text, dims))
         if key not in self._places:
             self._places[key] = len(self._measures)
@@ -65,7 +68,7 @@ class FreeTable:
         return self._places[key]
 
     def lines(self) -> list[str]:
-        """Return the C code, once all measures are known."""
+        """Return the C code; call it after all of :meth:`at`, which adds measures."""
         plan = self._plan
         ends = [(each.shape, each.dtype) for each in (*plan.inputs, *plan.outputs)]
         shapes = {step_array.storage: step_array for step in plan.steps for step_array in reversed(step.arguments)}
@@ -111,7 +114,7 @@ class FreeTable:
 
 
 def symbols_of(inputs: Sequence[Array]) -> list[tirx.Var]:
-    """Return the symbols of inputs' extents, in their order."""
+    """Return the symbols of the inputs' extents, in order of appearance."""
     found: list[tirx.Var] = []
     for each in inputs:
         for size in each.shape:

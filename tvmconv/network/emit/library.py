@@ -1,4 +1,4 @@
-"""A planned network as one library: functions by LLVM, the plan as a table in C, the executor, and the weights behind them."""
+"""Write a planned network as one library: functions compiled by LLVM, the plan as a C table, the executor, and the weights."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ from .tir_pipeline import NETWORK_PIPELINE
 _NATIVE = Path(__file__).parent / "native"
 _INCLUDE = f"-I{_NATIVE}"
 _EXPORTS = ("__tvm_ffi_tvmconv_network*",)
-# Each C file of operators, which is compiled for a second, and its functions.
+# C files of operators, each linked only where it is called (compiling one takes a second), with their functions.
 _OPERATORS = {
     "attention": (ATTENTION,),
     "indices": (CHECK,),
@@ -78,28 +78,28 @@ _OPERATORS = {
     "windows": (WINDOWS,),
 }
 _OF_RESIZES = (NEAREST, BEFORE, SHARE, CUBIC)
-# Modules in which LLVM compiles functions between kernels, at once.
+# Number of modules in which LLVM compiles functions between kernels, in parallel.
 _PARTS = 2
-_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}  # of DLPack
+_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}  # DLPack's type codes
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A network before it is written: its plan, the scheduled functions of its steps, and its description without the steps."""
+    """A network before it is written: its plan, its steps' scheduled functions, and its description without the steps."""
 
     plan: NetworkPlan
     functions: Mapping[str, tirx.PrimFunc]
     description: Mapping[str, Any]
 
     def described(self) -> dict[str, Any]:
-        """Return the description, with the bytes that each step reads and writes, and a call's memory."""
+        """Return the description, with the bytes accessed by each step, and a call's memory."""
         return {**self.description, **_measures(self.plan)}
 
 
 def write(network: Planned, target: CpuTarget, path: Path, sizes: Sequence[Planned] = ()) -> None:
-    """Write a network's library, which is replaced whole.
+    """Write a network's library, replaced atomically.
 
-    `sizes` are the same network at some of its sizes, which are called where these come; equal weights of all are one.
+    `sizes` are the same network compiled for some fixed sizes, used for inputs of these sizes; equal weights are stored once.
     """
     weights = _share_weights([network.plan, *(each.plan for each in sizes)]) if sizes else network.plan.weights
     described = network.described()
@@ -116,7 +116,7 @@ def write(network: Planned, target: CpuTarget, path: Path, sizes: Sequence[Plann
 
 
 def _share_weights(plans: Iterable[NetworkPlan]) -> list[Storage]:
-    """Give weights of plans their places in one file, equal ones one place; return those that the file has."""
+    """Set the offsets of all plans' weights in one file, where equal ones are stored once; return the stored ones."""
     found: dict[int, Storage] = {}
     arrays = DistinctArrays()
     offset = 0
@@ -129,7 +129,7 @@ def _share_weights(plans: Iterable[NetworkPlan]) -> list[Storage]:
 
 
 def _size_object(network: Planned, number: int, target: CpuTarget, identity: str, work: Path) -> str:
-    """Write a network at one size as an object file into the folder `work`, its functions under names of their own; return its name."""
+    """Write a network at one size as an object file into the folder `work`, with its entry points renamed; return the file's name."""
     folder, file = work / f"size{number}", f"size{number}.o"
     folder.mkdir()
     objects = [*_objects(network, target, identity, folder), *runtime_objects(folder, target.isa, ("launcher",))]
@@ -140,7 +140,7 @@ def _size_object(network: Planned, number: int, target: CpuTarget, identity: str
 
 
 def part(network: Planned, target: CpuTarget) -> NetworkPart:
-    """Return a network for another library to take in; parameters and errors are those of :func:`write`."""
+    """Return a network as an object for another library; parameters and errors are those of :func:`write`."""
     described = network.described()
     identity = _identity(described, network.plan.weights)
     with tempfile.TemporaryDirectory(prefix="tvmconv-") as folder:
@@ -157,7 +157,7 @@ def part(network: Planned, target: CpuTarget) -> NetworkPart:
 
 
 def _link_whole(work: Path, objects: list[str], isa: Isa, threaded: Threaded | None = None) -> bytes:
-    """Return the library of objects in a folder, as its platform has it or with threads."""
+    """Return the library linked from objects in a folder, with the platform's services or those of `threaded`."""
     services, flags, link_flags = (
         (threaded.services, threaded.compile_flags, threaded.link_flags) if threaded else (None, (), ())
     )
@@ -167,7 +167,7 @@ def _link_whole(work: Path, objects: list[str], isa: Isa, threaded: Threaded | N
 
 
 def _identity(described: Mapping[str, Any], weights: Iterable[Storage]) -> str:
-    """Return 32 letters by which a plan finds its weights among those of other networks in a file: the same for equal ones."""
+    """Return 32 hexadecimal digits, a digest of description and weights, by which a plan finds its weights in a file of several networks."""
     digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
     for offset, array in _offsets(weights):
         digest.update(f"{offset} {array.nbytes} {zlib.crc32(array.tobytes())}\n".encode())
@@ -181,12 +181,12 @@ def _objects(network: Planned, target: CpuTarget, identity: str, work: Path) -> 
     types = () if any(map(_has_bf16, functions.values())) else WHOLE_ALONE
     free = {name: each for name, each in functions.items() if is_family(each)}
     text, of_families = family_source(free) if free else ("", {})
-    # Without objcopy, which gives the code of kernels other names, they are compiled a second time.
+    # Without objcopy, which renames kernels' symbols, kernels are compiled a second time.
     static = {name: each for name, each in functions.items() if name not in free}
     renames = has_selection(isa)
     built = {name: each for name, each in static.items() if renames and CODE in (each.attrs or {})}
     others = {name: each.without_attr(CODE) for name, each in static.items() if name not in built}
-    # C compilers and objcopy are processes, and LLVM runs beside Python.
+    # C compilers and objcopy are processes, and LLVM releases the GIL.
     with stage("LLVM"), ThreadPoolExecutor(usable_processors()) as pool:
         parts = [
             pool.submit(_compile, part, target, fixed, work, f"functions{number}.o")
@@ -217,18 +217,18 @@ def _write(path: Path, compiled: Callable[[], bytes]) -> str:
 
 
 def _parts_of(functions: Mapping[str, tirx.PrimFunc]) -> list[tvm.IRModule]:
-    """Return functions as modules that are compiled in parallel; their number is the same on every machine, and so are libraries."""
+    """Return functions as modules for parallel compilation; a fixed number, so that libraries are the same on every machine."""
     named = [(name, each.with_attr("global_symbol", name)) for name, each in functions.items()]
     return [tvm.IRModule(dict(some)) for number in range(_PARTS) if (some := named[number::_PARTS])]
 
 
 def _is_fixed(functions: Mapping[str, tirx.PrimFunc]) -> bool:
-    """Return whether operations are to be rounded alike on every CPU."""
+    """Return whether operations must be rounded alike on every CPU."""
     return any(FIXED in (each.attrs or {}) and LOWERED not in each.attrs for each in functions.values())
 
 
 def _compile(module: tvm.IRModule, target: CpuTarget, fixed: bool, work: Path, name: str) -> str:
-    """Write the object file of functions between kernels, which the user's cache keeps; return its name."""
+    """Write the object file of functions between kernels, from the user's cache if it is there; return its name."""
     path = work / name
     known = open_cache()
     if known is not None:
@@ -237,7 +237,7 @@ def _compile(module: tvm.IRModule, target: CpuTarget, fixed: bool, work: Path, n
         if content is not None:
             path.write_bytes(content)
             return name
-    # Only the executor calls these functions, whose tables are right: checks of arguments took LLVM a third of its time.
+    # Only the executor calls these functions, with correct arguments; compiling checks of them took a third of LLVM's time.
     with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
         executable = tvm.compile(module, target.tvm(fixed), tir_pipeline=NETWORK_PIPELINE)
     write_object(executable, path, target.isa)
@@ -247,11 +247,11 @@ def _compile(module: tvm.IRModule, target: CpuTarget, fixed: bool, work: Path, n
 
 
 def _rename_code(function: tirx.PrimFunc, name: str, isa: Isa, work: Path) -> str:
-    """Write the code that a kernel was built to, and checked by, under another name; return that of the file."""
+    """Write a kernel's verified object code with its symbol renamed to `name`; return the file's name."""
     file, symbol = f"{name}.o", f"__tvm_ffi_{name}"
     (work / file).write_bytes(function.attrs[CODE].numpy().tobytes())
     renamed = {f"__tvm_ffi_{function.attrs[SYMBOL_OF_CODE]}": symbol}
-    # The slots of launcher.c, and Windows' pointers to them.
+    # Slots that launcher.c fills, and Windows' pointers to them.
     visible = (symbol, "__TVMBackend*", ".refptr.__TVMBackend*")
     select_symbols(file, file, visible, work, isa, renamed, "--strip-debug")
     return file
@@ -274,7 +274,7 @@ def _offsets(weights: Iterable[Storage]) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def prepare_executor(isa: Isa) -> Thread:
-    """Compile the executor in a thread until it is linked."""
+    """Compile the executor in a thread."""
     return compile_beside(lambda: _executor(isa))
 
 
@@ -294,7 +294,7 @@ def _resizing(isa: Isa) -> bytes:
 
 
 def _measures(plan: NetworkPlan) -> dict[str, Any]:
-    """Return the bytes of each step's accesses, a call's memory, and that with weights, inputs and outputs; 0 for free extents."""
+    """Return each step's accessed bytes, a call's arena, and the peak with weights, inputs and outputs; 0 where extents are free."""
     if plan.is_free:
         return {"steps": [_step(each, 0) for each in plan.steps], "arena_bytes": 0, "peak_bytes": 0}
     steps = [_step(each, sum(array.size for array in each.arguments)) for each in plan.steps]
@@ -309,7 +309,7 @@ def _step(step: PlanStep, size: int) -> dict[str, Any]:
 
 
 def _table(plan: NetworkPlan, identity: str) -> str:
-    """Return the plan in C."""
+    """Return the plan as a C table."""
     called = sorted({step.symbol for step in plan.steps} - OWN)
     free = FreeTable(plan) if plan.is_free else None
     arrays = [array for step in plan.steps for array in step.given]
@@ -344,7 +344,6 @@ def _symbol(step: PlanStep) -> str:
 
 def _argument(array: Array, shape: str, free: FreeTable | None) -> str:
     storage = array.storage
-    offset = storage.offset + array.offset
     number, at = (free.number(storage), free.at(array.shape)) if free and free.has(array) else (storage.number, 0)
     if free and storage.region is Region.ARENA:
         number = free.number(storage)
@@ -353,4 +352,4 @@ def _argument(array: Array, shape: str, free: FreeTable | None) -> str:
     if kind is None:
         raise SourceError(f"the network has a tensor of {array.dtype}; allowed: {', '.join(_CODES)} of any width")
     code = f"{{{_CODES[kind]}, {8 * item_bytes(array.dtype) if kind == 'bool' else int(dtype.bits)}, 1}}"
-    return f"{{{int(storage.region)}, {number}, {offset}, {code}, {len(array.shape)}, {shape}, {at}}}"
+    return f"{{{int(storage.region)}, {number}, {storage.offset}, {code}, {len(array.shape)}, {shape}, {at}}}"

@@ -1,7 +1,7 @@
-"""`plan`: a Relax function of calls, with Ifs as calls of branches, as steps over arrays with places in memory.
+"""`plan`: turn a Relax function of calls, with Ifs as calls of branches, into steps over arrays with places in memory.
 
-A value of Relax is a storage, or a part of one: an input, weights, or what a step writes. What the network returns is
-written where its caller wants it; all else lies in an arena, whose bytes are used again when nobody reads them any more.
+Each value is a storage seen as an array: an input, weights, or what a step writes. Outputs are written to the caller's memory;
+all other results to an arena, whose bytes are reused after their last reader.
 """
 
 from __future__ import annotations
@@ -31,12 +31,19 @@ def plan(
     workspaces: Mapping[str, int],
     nodes: Mapping[str, Sequence[str]],
 ) -> NetworkPlan:
-    """Return the plan of a function, by its name, with the bytes that functions allocate and the model's nodes by variables' names.
+    """Return the plan of the function called `name`.
+
+    Parameters
+    ----------
+    workspaces
+        The bytes that each function allocates.
+    nodes
+        The model's nodes by variables' names.
 
     Raises
     ------
     SourceError
-        If it does something else, such as calling TVM's runtime; the error says what.
+        If the function has an operator that no step computes, such as a call of TVM's runtime.
     """
     planner = _Planner(functions, nodes)
     planner.place_outputs(planner.walk(functions[name], planner.inputs_of(functions[name])))
@@ -54,7 +61,7 @@ class _Planner:
         self._weights: dict[int, Storage] = {}
         self._arrays = DistinctArrays()
         self._prepared: dict[tuple[str, tuple[Storage, ...]], PlanStep] = {}
-        # What the steps of this branch write, or of none.
+        # Storages written by the current branch's steps, or outside of branches.
         self._written: set[Storage] = set()
 
     def inputs_of(self, function: relax.Function) -> list[Array]:
@@ -62,11 +69,11 @@ class _Planner:
         for number, each in enumerate(function.params):
             shape, dtype = _fixed_shape(each)
             storage = Storage(Region.INPUT, bytes_of(shape, dtype), number)
-            self.plan.inputs.append(Array(storage, 0, shape, dtype))
+            self.plan.inputs.append(Array(storage, shape, dtype))
         return self.plan.inputs
 
     def walk(self, function: relax.Function, arguments: Sequence[Any]) -> Any:
-        """Note each binding's step; return the function's results."""
+        """Add a step for each binding; return the function's results."""
         self._values.update(zip(function.params, arguments, strict=True))
         for block in function.body.blocks:
             for binding in block.bindings:
@@ -98,8 +105,8 @@ class _Planner:
     def _array(self, expr: Any) -> Any:
         if isinstance(expr, GenericConst):
             return self._constant(expr)
-        if not isinstance(expr.ty, (relax.TensorType, tvm.ir.TupleType)):  # a number, of extents that are free
-            return Array(Storage(Region.NUMBER, 0), 0, (expr,), "int64")
+        if not isinstance(expr.ty, (relax.TensorType, tvm.ir.TupleType)):  # a number computed from free extents
+            return Array(Storage(Region.NUMBER, 0), (expr,), "int64")
         if isinstance(expr, (relax.Tuple, relax.TupleGetItem)):
             return self._bound(expr)
         return self._values[expr]
@@ -109,11 +116,11 @@ class _Planner:
         shape, dtype = _fixed_shape(expr)
         number = self._arrays.number(array)
         storage = self._weights.setdefault(number, Storage(Region.WEIGHTS, array.nbytes, array=array))
-        return Array(storage, 0, shape, dtype)
+        return Array(storage, shape, dtype)
 
     def _view(self, call: relax.Call) -> Array:
         base, (shape, dtype) = self._array(call.args[0]), _fixed_shape(call)
-        return Array(base.storage, base.offset, shape, dtype)
+        return Array(base.storage, shape, dtype)
 
     def _call(self, call: relax.Call, nodes: tuple[str, ...]) -> Any:
         name, arguments = call.args[0].name_hint, [self._array(each) for each in call.args[1].fields]
@@ -125,7 +132,7 @@ class _Planner:
         return tuple(made) if _gives_several(call) else made[0]
 
     def _prepare(self, step: PlanStep, arguments: list[Array], made: list[Array], call: relax.Call) -> Any:
-        """Add a step that depends on weights alone, once for each of them; return its results."""
+        """Add a step that depends on weights alone, once for equal arguments; return its results."""
         for each in made:
             each.storage.region = Region.PREPARED
             self._written.discard(each.storage)
@@ -155,12 +162,12 @@ class _Planner:
         return tuple(made) if _gives_several(call) else made[0]
 
     def _write_to(self, made: Sequence[Array], results: Any, begin: int) -> None:
-        """Let the steps of a branch, from a place on, write to the common results; copy results that are not one step's alone."""
+        """Let a branch's steps, from number `begin` on, write to the common results; copy results that no step of it writes as a whole."""
         moved: dict[Storage, Storage] = {}
         copies = []
         for to, result in zip(made, results if isinstance(results, tuple) else (results,), strict=True):
             storage = result.storage
-            if storage in self._written and storage not in moved and result.offset == 0 and result.size == storage.size:
+            if storage in self._written and storage not in moved and result.size == storage.size:
                 moved[storage] = to.storage
             else:
                 copies.append(PlanStep(COPY, (result, to)))
@@ -179,31 +186,31 @@ class _Planner:
         made = []
         for type_ in call.ty_args[0].fields if _gives_several(call) else call.ty_args:
             shape, dtype = _fixed_type(type_, call)
-            made.append(Array(Storage(Region.ARENA, bytes_of(shape, dtype)), 0, shape, dtype))
+            made.append(Array(Storage(Region.ARENA, bytes_of(shape, dtype)), shape, dtype))
         self._written.update(each.storage for each in made)
         return made
 
     def place_outputs(self, result: Any) -> None:
-        """Let steps write to the outputs; copy results that are not one step's alone."""
+        """Let steps write to the outputs; copy results that are inputs, weights or repeated."""
         for number, each in enumerate(result if isinstance(result, tuple) else (result,)):
             storage = each.storage
-            if storage.region is Region.ARENA and each.offset == 0 and equal(each.size, storage.size):
+            if storage.region is Region.ARENA and equal(each.size, storage.size):
                 storage.region, storage.number = Region.OUTPUT, number
                 self.plan.outputs.append(each)
                 continue
-            made = Array(Storage(Region.OUTPUT, each.size, number), 0, each.shape, each.dtype)
+            made = Array(Storage(Region.OUTPUT, each.size, number), each.shape, each.dtype)
             self.plan.steps.append(PlanStep(COPY, (each, made)))
             self.plan.outputs.append(made)
 
     def place_weights(self) -> None:
-        """Put weights one behind the other, in the order in which they are used."""
+        """Place weights one after another, in order of use."""
         offset = 0
         for storage in self._weights.values():
             storage.offset, offset = offset, whole_lines(offset + storage.size)
             self.plan.weights.append(storage)
 
     def place_prepared(self) -> None:
-        """Put the steps of weights alone before the others, with their results one after the other in memory."""
+        """Move steps that depend on weights alone to the front, and place their results one after another."""
         steps = list(self._prepared.values())
         offset = 0
         for storage in dict.fromkeys(each.storage for step in steps for each in step.arguments):
@@ -213,7 +220,7 @@ class _Planner:
         self.plan.steps, self.plan.prepared = [*steps, *self.plan.steps], len(steps)
 
     def place_arena(self, workspaces: Mapping[str, int]) -> None:
-        """Give results their places in the arena; those of steps that run together must not overlap."""
+        """Place results in the arena; those of steps that run at once must not overlap."""
         used: dict[Storage, list[int]] = {}
         needs: dict[int, int] = {}
         alone = list(range(len(self.plan.steps)))
@@ -223,7 +230,7 @@ class _Planner:
                 if each.storage.region is Region.ARENA:
                     used.setdefault(each.storage, []).append(first)
             needs[first] = needs.get(first, 0) + whole_lines(workspaces.get(step.function, 0))
-        # As if both branches of an If ran, one after the other.
+        # Lifetimes as if both branches of an If ran, one after the other.
         lifetimes = [Lifetime(storage.size, numbers[0], numbers[-1]) for storage, numbers in used.items()]
         self.plan.steps = with_beside(self.plan.steps, firsts)
         if self.plan.is_free:
@@ -244,9 +251,9 @@ def _gives_several(call: relax.Call) -> bool:
 
 
 def needs_runtime(what: str) -> SourceError:
-    """Return the error for an operator that no network has."""
+    """Return the error for an operator that networks do not support."""
     return SourceError(
-        f"the network needs {what}, which is TVM's runtime's to compute; cut the network before it (tvmconv compile --cut TENSOR),"
+        f"the network needs {what}, which only TVM's runtime computes; cut the network before it (tvmconv compile --cut TENSOR),"
         " and compute the rest outside of it"
     )
 

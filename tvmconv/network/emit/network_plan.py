@@ -1,4 +1,4 @@
-"""`NetworkPlan`: the steps of a network, and the arrays that they read and write."""
+"""`NetworkPlan`: a network's steps, and the arrays that they read and write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tvm
 from ..ir.free import Dims, product
 
 COPY = "tvmconv_copy"
-# Name of a step that passes over others: it calls none of the module's functions.
+# Name of a step that skips others, and calls no function of the module.
 IF = "tvmconv_if"
 OWN = {COPY, IF}
 _BITS = {"bool": 8}
@@ -34,16 +34,16 @@ KEPT = (Region.WEIGHTS, Region.PREPARED)
 
 @dataclass(eq=False)
 class Storage:
-    """Bytes that one step writes, or one in each branch of an If, or nobody.
+    """Bytes that one step writes, or one in each branch of an If; or an input or weights.
 
     Attributes
     ----------
     region, number, offset
-        Where they are: the number of an input or output, or the offset in the weights, the arena, or what is prepared.
+        Place: the number of an input or output, or the offset in the weights, the arena, or the prepared memory.
     size
-        How many they are; where extents are free an expression of these.
+        Number of bytes; an expression where extents are free.
     array
-        Of weights.
+        The weights' numbers.
     """
 
     region: Region
@@ -55,10 +55,9 @@ class Storage:
 
 @dataclass(frozen=True)
 class Array:
-    """A value: a storage, seen as an array; or one number, by which a function knows extents that are free."""
+    """A value: a storage seen as an array; or a number that a function takes, computed from free extents."""
 
     storage: Storage
-    offset: int
     shape: Dims
     dtype: str
 
@@ -70,20 +69,20 @@ class Array:
 
 @dataclass(frozen=True)
 class PlanStep:
-    """A call of a function of the module with these arrays, the last of which it writes.
+    """A call of a function of the module with arrays, the last of which it writes.
 
     Attributes
     ----------
     free
-        Where bytes of the arena begin that nothing needs meanwhile, for its workspace, and how many they are.
+        Offset and size of a gap of the arena that is unused during the step, for its workspace.
     following
-        Of a later step's weights, what it prefetches (`prefetch_filters.py`).
+        The part of a later step's weights that it prefetches (`prefetch_filters.py`).
     passed
-        Of `IF`, how many steps after it are passed over where its argument is false, or always if it has none.
+        Of `IF`: how many steps are skipped where its argument is false, or always if it has no argument.
     beside
-        How many steps after it, up to the end of its group, need nothing of each other, nor of it (`beside.py`).
+        Of the first step of a group: how many steps of the group follow (`beside.py`).
     nodes
-        Nodes of the model that it computes, as far as they are known.
+        Nodes of the model that it computes, as far as known.
     """
 
     function: str
@@ -96,12 +95,12 @@ class PlanStep:
 
     @property
     def symbol(self) -> str:
-        """The function that is called: one that prefetches has another name."""
+        """Name of the called function: a prefetching one has another name."""
         return self.function if self.following is None else f"{self.function}_next"
 
     @property
     def given(self) -> tuple[Array, ...]:
-        """Arguments that the function is called with."""
+        """Arguments of the call, with the prefetched lines before the last."""
         return self.arguments if self.following is None else (*self.arguments[:-1], self.following, self.arguments[-1])
 
 
@@ -112,19 +111,19 @@ class NetworkPlan:
     Attributes
     ----------
     steps
-        In order.
+        Steps in order.
     prepared, prepared_bytes
-        How many of the steps, the first ones, are of weights alone: they run when the network is loaded, and what they write is kept.
+        How many of the first steps depend on weights alone, and run once, when the network is loaded; the bytes of their results.
     inputs, outputs
         Their arrays.
     weights
         The storages in the file, each with its offset.
     arena_bytes
-        How much memory a call needs, where no extent is free.
+        Memory of a call, where no extent is free.
     slots
-        Where extents are free, each arena storage's slot: storages of a slot share its bytes.
+        Where extents are free: each arena storage's slot, whose bytes are shared.
     workspace_bytes
-        Where extents are free, what a step allocates at most.
+        Where extents are free: the largest workspace of a step.
     """
 
     steps: list[PlanStep] = field(default_factory=list)
@@ -155,5 +154,5 @@ def bytes_of(shape: Dims, dtype: str) -> Any:
 
 
 def item_bytes(dtype: str) -> int:
-    """Return how many bytes an element has."""
+    """Return the bytes of an element."""
     return (_BITS.get(dtype) or int(tvm.DataType(dtype).bits)) // 8

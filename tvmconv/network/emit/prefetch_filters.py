@@ -1,7 +1,7 @@
-"""Plan steps that prefetch a later step's filter while their own kernels multiply.
+"""Plan which steps prefetch a later step's filter while their own kernels multiply.
 
-A network reads each filter once for each answer, so no cache has a large network's. Kernels that may prefetch are compiled so
-(`tvmconv.building.decision.next_filters`); the plan says what.
+A network reads each filter once per call, so caches do not keep a large network's filters. Which kernels can prefetch is decided
+before they are compiled (`tvmconv.building.decision.next_filters`); the plan decides what they prefetch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def prefetch_next(
     for step in steps:
         if step.following is not None:
             most[step.function] = max(most.get(step.function, 0), step.following.shape[0])
-    # One function for all steps of a kernel: the last may have nothing to prefetch but the first line of its own filter.
+    # All steps of a kernel call one function: a step with nothing to prefetch prefetches the first line of its own filter.
     steps = [
         replace(step, following=step.following or _lines(step.arguments[1], 1)) if step.function in most else step
         for step in steps
@@ -55,11 +55,11 @@ def _may_prefetch(function: tirx.PrimFunc | None) -> bool:
 
 
 def _lines(array: Array, lines: int) -> Array:
-    return Array(array.storage, array.offset, (lines, LINE_BYTES), "uint8")
+    return Array(array.storage, (lines, LINE_BYTES), "uint8")
 
 
 def _prefetching(function: tirx.PrimFunc, lines: int, target: CpuTarget) -> tirx.PrimFunc:
-    """Return the prefetching part of a kernel's object; if it is compiled again, the function."""
+    """Return the prefetching function of a kernel's object; where kernels are compiled again, its rewritten body."""
     if CODE in function.attrs and has_selection(target.isa):
         return function.with_attr(SYMBOL_OF_CODE, function.attrs[NEXT_SYMBOL_OF_CODE])
     made = with_next(function, lines)

@@ -1,4 +1,4 @@
-"""Quotients by extents that calls give, hidden from the simplifications of indices that TVM (0.27) fails in."""
+"""Quotients by free extents, hidden from TVM's (0.27) simplifier of indices, which fails on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAKERS = {"tvmconv_quotient": tirx.floordiv, "tvmconv_rest": tirx.floormod}
 
 
 def hide_quotients() -> tvm.transform.Pass:
-    """Return the pass that replaces quotients and remainders by divisors that are not constant by calls, which TVM's simplifier leaves alone."""
+    """Return the pass that replaces quotients and remainders with non-constant divisors by calls, which TVM's simplifier leaves alone."""
 
     def hidden(node: Any) -> Any:
         if isinstance(node.b, tirx.IntImm):

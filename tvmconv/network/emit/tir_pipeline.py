@@ -1,4 +1,4 @@
-"""Lower a Relax module with our kernels to a library: TVM's passes for TVM's operators, ours for ours."""
+"""Lower a network's functions for LLVM: our kernels by their own pipeline, other functions by TVM's passes and ours."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ENTRY = "tirx.is_entry_func"
 
 @tvm.transform.module_pass(opt_level=0, name="tvmconv.LowerNetwork")
 class _LowerNetwork:
-    """Lower functions that are marked LOWERED by the passes of our kernels, the others by TVM's."""
+    """Lower functions marked LOWERED by our kernels' passes, the others by TVM's."""
 
     def transform_module(self, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         """Return the module lowered."""
@@ -34,7 +34,7 @@ class _LowerNetwork:
             if functions:
                 with stage("lower"):
                     lowered.update(passes(tvm.IRModule(functions, attrs=mod.attrs)))
-        # An entry has a second name, the same in each module: a library of several is not linked for Windows.
+        # An entry function gets a second name, the same in each module: a library of several modules does not link for Windows.
         functions = {variable: each.without_attr(_ENTRY) for variable, each in lowered.functions_items()}
         return tvm.IRModule(functions, attrs=mod.attrs)
 
@@ -85,7 +85,7 @@ def _others() -> tvm.transform.Pass:
 
 
 def _drop_sequences(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
-    # TVM marks sequences that it writes (of scatters), and then warns users of code that it does not know the mark.
+    # TVM marks the sequences of its scatters, and its code generation then warns that it does not know the mark.
     def drop(mark: tirx.AttrStmt) -> tirx.Stmt:
         return mark.body if mark.attr_key == "pragma_scope" else mark
 

@@ -1,1 +1,1 @@
-"""The graph that all passes share."""
+"""The graph representation shared by all passes."""

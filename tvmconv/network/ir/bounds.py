@@ -1,4 +1,4 @@
-"""Bounds of integers, by the operators that made them."""
+"""Bounds of integer tensors, by interval arithmetic on the operators that compute them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ...checks import LARGEST
 from .constants import constant
 from .free import dims_of, equal
 
-# The least and the greatest number that indices may be; the greatest may be an expression of extents.
+# The least and the greatest number; the greatest may be an expression of extents.
 Bounds = tuple[Any, Any]
 _ANY: Bounds = (-inf, inf)
-# Operators between a value and the model's inputs that are looked at.
+# Maximum number of operators followed back from a value.
 _DEEPEST = 12
 ValueOf = Callable[[relax.Var], Any]
-# Operators whose answer consists of their first argument's numbers.
+# Operators whose result consists of their first argument's numbers.
 _MOVES = tuple(
     f"relax.{name}"
     for name in (
@@ -42,7 +42,7 @@ _PLACES = ("relax.argmax", "relax.argmin", "relax.argsort")
 
 
 def is_within(bounds: Bounds, low: Any, end: Any) -> bool:
-    """Return whether numbers of such bounds are known to lie from `low` to below `end`, which are numbers or expressions of extents."""
+    """Return whether bounds prove ``low <= number < end``; both ends are numbers or expressions of extents."""
     least, most = bounds
     if not isinstance(end, int):  # an extent, at least 1
         return bool(least >= 0 and (most == 0 if _is_number(most) else equal(most, end - 1)))
@@ -54,27 +54,46 @@ def _is_number(bound: Any) -> TypeGuard[int | float]:
 
 
 def bounds_of(expr: Any, value_of: ValueOf, left: int = _DEEPEST) -> Bounds:
-    """Return between which numbers a value of integers lies, by what made it.
+    """Return the bounds of an integer tensor's numbers; infinite ones of other types.
 
     Parameters
     ----------
     value_of
-        Returns what a variable is bound to; None: it is an argument.
+        Returns the value that a variable is bound to; None: the variable is an argument.
+    left
+        How many operators may still be followed.
     """
     array, dtype = constant(value_of(expr) if isinstance(expr, relax.Var) else expr), str(getattr(expr.ty, "dtype", ""))
-    if array is not None:
-        return (int(array.min()), int(array.max())) if array.size and array.dtype.kind in "iu" else _ANY
+    if array is not None and array.size and array.dtype.kind in "iu":
+        return int(array.min()), int(array.max())
     if dtype == "bool":
-        return (0, 1)
+        return 0, 1
+    if not dtype.startswith(("int", "uint")):
+        return _ANY
+    low, high = _range_of(dtype)
+    least, most = _exact(expr, value_of, left, (low, high))
+    # Numbers beyond the type wrap around. An extent is at most LARGEST.
+    fits = low <= least and (most if _is_number(most) else LARGEST) <= high
+    return (least, most) if fits else (low, high)
+
+
+def _range_of(dtype: str) -> tuple[int, int]:
+    """Return the least and the greatest number of an integer type."""
+    bits = int(dtype.removeprefix("u").removeprefix("int"))
+    return (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _exact(expr: Any, value_of: ValueOf, left: int, range_: tuple[int, int]) -> Bounds:
+    """Return the bounds of an operator's results before they wrap around; `range_`, the type's, if they are unknown."""
     value = value_of(expr) if left and isinstance(expr, relax.Var) else None
     if isinstance(value, relax.TupleGetItem):
         made = _call(value_of, value.tuple_value)
         if made is not None and made.op.name == "relax.split":
             return bounds_of(made.args[0], value_of, left - 1)
-        return _places(made) if made is not None and made.op.name == "relax.topk" and value.index == 1 else _ANY
+        return _places(made) if made is not None and made.op.name == "relax.topk" and value.index == 1 else range_
     call = _call(value_of, expr) if value is not None else None
-    if call is None or not dtype.startswith(("int", "uint")):
-        return _ANY
+    if call is None:
+        return range_
     name = call.op.name
     if name in _PLACES:
         return _places(call)
@@ -86,16 +105,16 @@ def bounds_of(expr: Any, value_of: ValueOf, left: int = _DEEPEST) -> Bounds:
         return _choose(call, value_of, left - 1)
     if name == "relax.clip":
         least, most = (getattr(each, "value", None) for each in call.args[1:])
-        return (least, most) if _is_number(least) and _is_number(most) else _ANY
+        return (max(least, range_[0]), min(most, range_[1])) if _is_number(least) and _is_number(most) else range_
     if name in _ARITHMETIC:
         one, other = (bounds_of(each, value_of, left - 1) for each in call.args)
         if all(map(_is_number, (*one, *other))):
-            return _small(_ARITHMETIC[name](one, other))
-    return _ANY
+            return _ARITHMETIC[name](one, other)
+    return range_
 
 
 def _places(call: relax.Call) -> Bounds:
-    """Return the bounds of places along an axis."""
+    """Return the bounds of indices along the axis of an operator such as argmax."""
     dims, axis = dims_of(call.args[0].ty), call.attrs.axis
     if dims is None:
         return _ANY
@@ -109,7 +128,7 @@ def _either(bounds: Sequence[Bounds]) -> Bounds:
 
 
 def _choose(call: relax.Call, value_of: ValueOf, left: int) -> Bounds:
-    """Return the bounds of a choice, as of indices below 0 that are counted from the end, and the others."""
+    """Return the bounds of ``where(i < 0, i + extent, i)``, indices of which negative ones count from the end, or of another choice."""
     condition, one, other = call.args
     is_below, counted = _call(value_of, condition, "relax.less"), _call(value_of, one, "relax.add")
     bounds = bounds_of(other, value_of, left)
@@ -121,7 +140,7 @@ def _choose(call: relax.Call, value_of: ValueOf, left: int) -> Bounds:
     if isinstance(least, int) and least >= 0:
         return bounds
     end = bounds_of(counted.args[1], value_of, left)
-    return _either([_small((least + end[0], end[1] - 1)), (0, most)]) if isinstance(end[0], int) else _ANY
+    return _either([(least + end[0], end[1] - 1), (0, most)])
 
 
 def _call(value_of: ValueOf, variable: Any, name: str = "") -> relax.Call | None:
@@ -141,15 +160,9 @@ def _is_zero(expr: Any, value_of: ValueOf) -> bool:
     return array is not None and not array.any()
 
 
-def _small(bounds: Bounds) -> Bounds:
-    """Return bounds, without those beyond what any type of indices holds."""
-    least, most = bounds
-    return (least if abs(least) <= LARGEST else -inf, most if abs(most) <= LARGEST else inf)
-
-
 def _products(one: Bounds, other: Bounds) -> Bounds:
     made = [a * b for a in one for b in other]
-    return _ANY if any(abs(each) == inf for each in (*one, *other)) else (min(made), max(made))
+    return min(made), max(made)
 
 
 def _rest(_: Bounds, divisor: Bounds) -> Bounds:
@@ -157,7 +170,7 @@ def _rest(_: Bounds, divisor: Bounds) -> Bounds:
 
 
 def _quotient(one: Bounds, divisor: Bounds) -> Bounds:
-    if divisor[0] != divisor[1] or divisor[0] <= 0 or inf in map(abs, one):
+    if divisor[0] != divisor[1] or divisor[0] <= 0:
         return _ANY
     return (one[0] // divisor[0], one[1] // divisor[0])
 

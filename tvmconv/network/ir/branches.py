@@ -1,6 +1,6 @@
-"""Ifs as calls of functions: `outline` makes them, so that passes see straight-line code and functions beside it.
+"""Ifs as calls of functions: `outline` makes their branches functions, so that passes see straight-line code.
 
-TVM's passes know no If in a block of data flow, and ConvertLayout made code of branches that crashed.
+TVM's dataflow blocks contain no If, and its ConvertLayout generated code for branches that crashed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _SYMBOL = "global_symbol"
 
 
 def outline(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module in which each If is a call that names its branches, functions of the module.
+    """Return a module in which each If is a call that names its branches, which are functions of the module.
 
     Raises
     ------
     SourceError
-        If branches give tensors of different shapes or types.
+        If branches return tensors of different shapes or types.
     """
     while (variable := _chooses(mod)) is not None:
         outlining = _Outlining(mod)
@@ -37,7 +37,7 @@ def outline(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _chooses(mod: tvm.IRModule) -> GlobalVar | None:
-    """Return a function with an If, a public one if possible, whose branches may become functions; None if there is none."""
+    """Return a function with an If, a public one if possible; None if there is none. Check the branches of all."""
     found: dict[bool, GlobalVar] = {}
     for variable, function in _functions(mod):
         chosen: list[relax.If] = []
@@ -52,7 +52,7 @@ def _chooses(mod: tvm.IRModule) -> GlobalVar | None:
 
 
 def inline(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module with the Ifs again that :func:`outline` made calls of."""
+    """Return a module with :func:`outline` undone."""
     mod = relax.transform.ToNonDataflow()(mod)  # in which there is no If
     for variable, function in _functions(mod):
         choosing = _Choosing(mod)
@@ -62,8 +62,9 @@ def inline(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def branches_of(call: relax.Call) -> tuple[list[str], list[list[Any]]] | None:
-    """Return the functions among which a call chooses by its first argument, and each one's arguments; None if it is another call."""
-    name = str(call.args[0].global_symbol) if isinstance(call.args[0], relax.ExternFunc) else ""
+    """Return the functions between which an outlined If chooses, and the arguments of each; None for another call."""
+    first = call.args[0] if call.args else None
+    name = str(first.global_symbol) if isinstance(first, relax.ExternFunc) else ""
     if not name.startswith(_IF):
         return None
     _, count, *names = name.split()
@@ -76,7 +77,7 @@ def _functions(mod: tvm.IRModule) -> list[tuple[GlobalVar, relax.Function]]:
 
 
 def check_branches(name: str, types: Sequence[Any]) -> None:
-    """Raise SourceError if branches of an If of a name give other than tensors of the same fixed shapes and types."""
+    """Raise SourceError if branches of an If return other than tensors of the same fixed shapes and types; the message begins with `name`."""
     given = [[(static_shape(field), getattr(field, "dtype", None)) for field in fields_of(each)] for each in types]
     if given[0] != given[1] or any(shape is None for shape, _ in given[0]):
         raise SourceError(
@@ -92,7 +93,7 @@ def fields_of(type_: Any) -> list[Any]:
 @mutator
 class _Outlining(PyExprMutator):  # type: ignore[misc]
     def visit_if_(self, choice: relax.If) -> relax.Expr:
-        """Return the call that chooses."""
+        """Return the call that replaces an If."""
         condition = self.visit_expr(choice.cond)
         branches = [self._branch(each) for each in (choice.true_branch, choice.false_branch)]
         name = " ".join((_IF, str(len(branches[0][1])), *(function.name_hint for function, _ in branches)))
@@ -101,7 +102,7 @@ class _Outlining(PyExprMutator):  # type: ignore[misc]
         return relax.call_dps_packed(name, arguments, made if isinstance(choice.ty, TupleType) else made[0])
 
     def _branch(self, branch: relax.Expr) -> tuple[GlobalVar, list[Any]]:
-        """Return a branch as a function of the module, and its arguments; a branch that is one call is that call's function."""
+        """Return a branch as a function of the module, and its arguments; a branch that only calls a function becomes that function."""
         branch = self.visit_with_new_scope(branch)
         call = branch.body
         if isinstance(call, relax.Var) and len(branch.blocks) == 1 and len(branch.blocks[0].bindings) == 1:
@@ -113,7 +114,7 @@ class _Outlining(PyExprMutator):  # type: ignore[misc]
         return self._public(self.builder_.add_func(function, "branch"), function), given
 
     def _called(self, call: relax.Call) -> tuple[GlobalVar, list[Any]]:
-        """Return a function that a branch calls, with constant arguments such as parameters bound, and its other arguments."""
+        """Return the function that a branch calls, with constant arguments bound, and the other arguments."""
         function = self.builder_.get()[call.op]
         fixed = {param: arg for param, arg in zip(function.params, call.args, strict=True) if constant(arg) is not None}
         if not fixed:
@@ -123,7 +124,7 @@ class _Outlining(PyExprMutator):  # type: ignore[misc]
         return self._public(self.builder_.add_func(made.without_attr(_SYMBOL), "branch"), made), given
 
     def _public(self, variable: GlobalVar, function: relax.Function) -> GlobalVar:
-        """Let a function stay in the module, under its name, though nothing but a text names it."""
+        """Make a function public, so that it stays in the module under its name, which only text refers to."""
         self.builder_.update_func(variable, function.with_attr(_SYMBOL, variable.name_hint))
         return variable
 
@@ -131,7 +132,7 @@ class _Outlining(PyExprMutator):  # type: ignore[misc]
 @mutator
 class _Choosing(Rebinding):
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return the If of a call that chooses."""
+        """Return the If of an outlined call."""
         chosen = branches_of(binding.value) if isinstance(binding.value, relax.Call) else None
         if chosen is None:
             return None

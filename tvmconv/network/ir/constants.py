@@ -1,4 +1,4 @@
-"""Fixed numbers of a graph: arrays of constants, their sizes, integers and shapes."""
+"""Constants of a graph: arrays, their sizes, integers and shapes."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from tvm import relax, tirx
 from tvm.ir import GenericConst
 
 Array = npt.NDArray[Any]
-# Bytes of an array that others must share before all are compared.
+# Number of sampled bytes that must be equal before whole arrays are compared.
 _COMPARED = 64
 
 
 def constant(expr: Any) -> Array | None:
-    """Return the array that a constant holds, which is not to be written to; None: `expr` is something else."""
+    """Return a constant's array, read-only; None: `expr` is no constant."""
     if not isinstance(expr, GenericConst):
         return None
     try:
         array = np.from_dlpack(expr.value)
-    except RuntimeError:  # bf16, which NumPy has by another package
+    except RuntimeError:  # bf16, a type of another package
         return expr.value.numpy()
-    array.flags.writeable = False  # it is no copy
+    array.flags.writeable = False  # shares the constant's memory
     return array
 
 
 class DistinctArrays:
-    """Numbers of arrays, the same for those of equal bytes."""
+    """Numbering of arrays, the same number for equal bytes."""
 
     def __init__(self) -> None:
         self._alike: dict[tuple[int, bytes], list[tuple[Array, int]]] = {}
         self._count = 0
 
     def number(self, array: Array) -> int:
-        """Return the number of an array, which stays as it is."""
-        # Transposed ones would be copied to be read as bytes.
+        """Return the number of an array, which must not change later."""
+        # Sampled by elements: reading a transposed array as bytes would copy it.
         places = np.arange(0, array.nbytes, array.nbytes // _COMPARED + 1)
         elements = _as_bytes(array.flat[places // array.itemsize]).reshape(len(places), array.itemsize)
         some = elements[np.arange(len(places)), places % array.itemsize].tobytes()
@@ -55,12 +55,12 @@ def _as_bytes(array: Array) -> Array:
 
 
 def constant_bytes(mod: tvm.IRModule) -> int:
-    """Return how many bytes the constants of a module's functions have, each array once."""
+    """Return the bytes of a module's constants, each distinct array counted once."""
     return sum(constant_sizes(mod, DistinctArrays()).values())
 
 
 def constant_sizes(mod: tvm.IRModule, arrays: DistinctArrays) -> dict[int, int]:
-    """Return the bytes of each constant of a module's functions, by their numbers among `arrays`."""
+    """Return the bytes of a module's constants by their numbers in `arrays`."""
     sizes: dict[int, int] = {}
 
     def note(expr: Any) -> None:
@@ -75,19 +75,19 @@ def constant_sizes(mod: tvm.IRModule, arrays: DistinctArrays) -> dict[int, int]:
 
 
 def integers(expr: Any) -> list[int] | None:
-    """Return the numbers of a tuple or a shape, or one number as such; None: they are not fixed."""
+    """Return the numbers of a tuple or shape, or a number as a list; None: they are not fixed."""
     fields = expr.fields if isinstance(expr, (relax.Tuple, relax.ShapeExpr)) else [expr]
     numbers = [getattr(each, "value", each) for each in fields]
     return [int(each) for each in numbers] if all(isinstance(each, (int, tirx.IntImm)) for each in numbers) else None
 
 
 def static_shape(type_: Any) -> tuple[int, ...] | None:
-    """Return the shape that a tensor's type fixes; None if it does not."""
+    """Return a tensor type's shape; None if it is not fixed."""
     shape = getattr(type_, "shape", None)
     return _numbers(shape) if isinstance(shape, relax.ShapeExpr) else None
 
 
-@lru_cache(maxsize=4096)  # asked for again and again; to read one of TVM's arrays takes ten times as long
+@lru_cache(maxsize=4096)  # requested often; reading TVM's array takes ten times as long
 def _numbers(shape: relax.ShapeExpr) -> tuple[int, ...] | None:
     sizes = list(shape.values)
     return tuple(map(int, sizes)) if all(isinstance(size, tirx.IntImm) for size in sizes) else None

@@ -1,4 +1,4 @@
-"""Operators of a Relax function that compute element by element, as activations are recognised by."""
+"""Elementwise operators of a Relax function, for the recognition of activations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RelaxOperators(Operators):
         self._graph = graph
 
     def readers(self, op: Any) -> Sequence[Any]:
-        """Return the variables whose values read one, each once; None: the function returns it."""
+        """Return the variables that read a variable, each once; None among them: the function returns it."""
         return list(dict.fromkeys(self._graph.readers(op)))
 
     def function(self, op: Any) -> tuple[str | Step, Sequence[Any]] | None:
@@ -44,7 +44,7 @@ class RelaxOperators(Operators):
         return name, [arg if each is None else each for arg, each in zip(call.args, numbers, strict=True)]
 
     def is_alike(self, op: relax.Var, other: relax.Var) -> bool:
-        """Return whether two variables have one type; their shapes are one if there are only numbers between them."""
+        """Return whether two variables have the same type; with only scalars between them, their shapes are the same, too."""
         return bool(op.ty.dtype == other.ty.dtype)
 
     def dtype(self, op: relax.Var) -> str:

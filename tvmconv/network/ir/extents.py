@@ -1,4 +1,4 @@
-"""Extents of a network's inputs that calls give: the module's own list of them, by the names of its symbols."""
+"""Free extents of a network's inputs: an attribute of the module, by the names of its symbols."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _NUMBER = re.compile(r"T\.int64\((-?[0-9]+)\)")
 
 
 def with_extents(mod: tvm.IRModule, extents: Iterable[Extent]) -> tvm.IRModule:
-    """Return a module with its symbols' ranges as an attribute; the extents are named like the symbols."""
+    """Return a module with its symbols' ranges as an attribute; extents have the symbols' names."""
     return mod.with_attr(_EXTENTS, json.dumps({"extents": [asdict(each) for each in extents]}))
 
 
 def has_extents(mod: tvm.IRModule) -> bool:
-    """Return whether a module's inputs have extents that calls give."""
+    """Return whether a module's inputs have free extents."""
     return mod.get_attr(_EXTENTS) is not None
 
 
 def extents_of(mod: tvm.IRModule) -> list[Extent]:
-    """Return the extents that a network is called with, in the order in which its inputs have them; none if all are fixed.
+    """Return a network's free extents in the order of its inputs; none if all are fixed.
 
     Raises
     ------
     SourceError
-        If an input has a symbol that is none of them.
+        If an input has another symbol.
     """
     text = mod.get_attr(_EXTENTS)
     known = {each["name"]: Extent(**each) for each in json.loads(str(text))["extents"]} if text is not None else {}
@@ -53,17 +53,17 @@ def extents_of(mod: tvm.IRModule) -> list[Extent]:
 
 
 def input_shape(type_: Any) -> list[int | str] | None:
-    """Return an input's extents, of those that are free the names; None: they are not known."""
+    """Return an input's extents, with the names of free ones; None: they are unknown."""
     dims = dims_of(type_)
     return None if dims is None else [each if isinstance(each, int) else str(symbols_in(each)[0].name) for each in dims]
 
 
 def output_shape(type_: Any) -> list[int | str] | None:
-    """Return an output's extents, of those that depend on free ones the formulas, of extents less their multiples; None: they are not known."""
+    """Return an output's extents, with formulas of the symbols for those that depend on free extents; None: they are unknown."""
     dims = dims_of(type_)
     return None if dims is None else [each if isinstance(each, int) else formula(each) for each in dims]
 
 
 def formula(extent: Any) -> str:
-    """Return an extent's expression, or its number, as text."""
+    """Return an extent as text."""
     return _NUMBER.sub(r"\1", str(extent))

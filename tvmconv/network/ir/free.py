@@ -1,4 +1,4 @@
-"""Extents that are known only when a network is called: symbols in the shapes of a module's values."""
+"""Free extents, known only when a network is called: symbols in the shapes of a module's values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Dims = tuple[Any, ...]
 
 
 def dims_of(type_: Any) -> Dims | None:
-    """Return a tensor's extents, numbers or expressions of symbols; None: its type does not have them."""
+    """Return a tensor's extents, numbers or expressions of symbols; None: its type has no shape."""
     shape = getattr(type_, "shape", None)
     if not isinstance(shape, relax.ShapeExpr):
         return None
@@ -25,12 +25,12 @@ def dims_of(type_: Any) -> Dims | None:
 
 
 def number_of(extent: Any) -> Any:
-    """Return the number that an extent is, or the expression."""
+    """Return a constant extent as a number, another as its expression."""
     return int(extent) if isinstance(extent, (int, tirx.IntImm)) else extent
 
 
 def has_elements(type_: Any) -> bool:
-    """Return whether a tensor's extents are known, and none is the number 0."""
+    """Return whether a tensor's extents are known, and none is 0."""
     dims = dims_of(type_)
     return dims is not None and not any(isinstance(size, int) and size == 0 for size in dims)
 
@@ -46,7 +46,7 @@ def is_free(type_: Any) -> bool:
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Return whether two extents are equal whatever the symbols."""
+    """Return whether two extents are equal for all values of the symbols."""
     if isinstance(one, int) and isinstance(other, int):
         return one == other
     if sym.Analyzer().can_prove_equal(one, other):
@@ -57,12 +57,12 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def is_below_zero(number: Any) -> bool:
-    """Return whether a number is below 0, whatever the symbols, which are extents.
+    """Return whether a number is negative for all values of its symbols, which are extents.
 
     Raises
     ------
     ValueError
-        If that depends on them.
+        If its sign depends on the symbols.
     """
     if isinstance(number, int):
         return number < 0
@@ -75,18 +75,18 @@ def is_below_zero(number: Any) -> bool:
 
 
 def same_shape(one: Any, other: Any) -> bool:
-    """Return whether two tensors' types have the same extents whatever the symbols."""
+    """Return whether two tensors' types have the same shape for all values of the symbols."""
     left, right = dims_of(one), dims_of(other)
     return left is not None and right is not None and len(left) == len(right) and all(map(equal, left, right))
 
 
 def is_known(type_: Any) -> bool:
-    """Return whether a value is no tensor, or one whose extents follow from the inputs'."""
+    """Return whether a type is no tensor's, or has a shape: its extents follow from the inputs'."""
     return not isinstance(type_, relax.TensorType) or isinstance(type_.shape, relax.ShapeExpr)
 
 
 def simplify(extent: Any) -> Any:
-    """Return the number that an expression is whatever the symbols, or the expression simplified; a number is one."""
+    """Return an extent simplified, as a number if it is constant."""
     return number_of(sym.Analyzer().simplify(extent)) if isinstance(extent, Expr) else extent
 
 
@@ -96,7 +96,7 @@ def product(extents: Sequence[Any]) -> Any:
 
 
 def quotient(extents: Sequence[Any], others: Sequence[Any]) -> Any:
-    """Return the product of extents divided by that of others, which divides it: without factors of both, so that like quotients look alike."""
+    """Return a product of extents divided by another, which divides it, without common factors, so that equal quotients look alike."""
     factors, divisors = list(extents), []
     for other in others:
         same = next((at for at, each in enumerate(factors) if equal(each, other)), None)

@@ -1,4 +1,4 @@
-"""A Relax function as a graph: each variable's value, and its readers."""
+"""A Relax function as a graph: the value and readers of each variable."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ...problem import Problem
 from .constants import constant
 from .stand_ins import StandIns
 
-# The function that a network is called by.
+# Entry function of a network.
 MAIN = "main"
-# Attribute of that function: the names of its outputs. Without it they have numbers.
+# Attribute of this function: the names of its outputs; without it they are numbered.
 OUTPUT_NAMES = "tvmconv.output_names"
-# Functions of arrays for operators of two arguments, and the sign.
+# NumPy's functions for arithmetic operators.
 ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "relax.add": np.add,
     "relax.subtract": np.subtract,
@@ -31,16 +31,16 @@ ARITHMETIC: Mapping[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Normalization:
-    """A batch normalization by fixed numbers.
+    """A batch normalization by constants.
 
     Attributes
     ----------
     data, axis
-        What is normalized, and the axis of its channels.
+        The normalized tensor, and its channel axis.
     numbers
-        Its scale, shift, mean and variance.
+        Scale, shift, mean and variance.
     factor, shift
-        The same as a product and a sum of each channel.
+        The equivalent multiplier and addend of each channel.
     """
 
     data: Any
@@ -65,22 +65,22 @@ class Graph:
         self._note(function.body.body, None)
 
     def readers(self, variable: relax.Var) -> list[relax.Var | None]:
-        """Return the variables whose values read one, once for each argument; None stands for the function's result."""
+        """Return the variables whose values read a variable, once for each argument; None stands for the function's result."""
         return self._readers.get(variable, [])
 
     def call(self, variable: relax.Var | None, name: str = "") -> relax.Call | None:
-        """Return the call of an operator that a variable is bound to, of `name` if one is given; None: of nothing such."""
+        """Return the operator call that a variable is bound to; None if it is bound to none, or not to one of `name`, if this is given."""
         value = self.values.get(variable) if variable is not None else None
         if not isinstance(value, relax.Call) or not hasattr(value.op, "name"):
             return None
         return value if name in ("", value.op.name) else None
 
     def shape(self, expr: Any) -> tuple[int, ...] | None:
-        """Return the extents of a value, or type: numbers, and stand-ins for free ones; None if they are unknown."""
+        """Return the extents of a value or type, with stand-ins for free ones; None if they are unknown."""
         return self._stand_ins.shape(getattr(expr, "ty", expr))
 
     def array(self, expr: Any) -> npt.NDArray[Any] | None:
-        """Return the numbers of a constant, or of a variable bound to one; None: they are not fixed."""
+        """Return the array of a constant, or of a variable bound to one; None for other values."""
         return constant(self.values.get(expr) if isinstance(expr, relax.Var) else expr)
 
     def fields(self, expr: Any) -> list[Any]:
@@ -89,7 +89,7 @@ class Graph:
         return list(value.fields) if isinstance(value, relax.Tuple) else []
 
     def normalization(self, item: Any) -> Normalization | None:
-        """Return the batch normalization with fixed numbers whose result a tuple's item is; None if there is none."""
+        """Return the batch normalization by constants whose first result an item is; None if there is none."""
         if not isinstance(item, relax.TupleGetItem) or item.index:
             return None
         call = self.call(item.tuple_value, "relax.nn.batch_norm")
@@ -112,7 +112,7 @@ class Graph:
 
 
 def scalar(array: npt.NDArray[Any] | None) -> float | None:
-    """Return the number of an array of one element; None if it has several, or is None."""
+    """Return the number of an array with one element; None for other arrays."""
     return None if array is None or array.size != 1 else float(np.asarray(array, np.float64).reshape(()))
 
 
@@ -122,7 +122,7 @@ def channel_axis(problem: Problem) -> int:
 
 
 def along(array: npt.NDArray[Any] | None, rank: int, axis: int, channels: int) -> npt.NDArray[np.float64] | None:
-    """Return the numbers of an array that a tensor's channels have each their own of, or all the same; None: it has others."""
+    """Return one number for each channel from an array that varies along a tensor's channel axis only; None for other arrays."""
     if array is None or array.ndim > rank:
         return None
     shape = (1,) * (rank - array.ndim) + array.shape
@@ -132,5 +132,5 @@ def along(array: npt.NDArray[Any] | None, rank: int, axis: int, channels: int) -
 
 
 def by_channel(array: npt.NDArray[Any] | None, problem: Problem, channels: int) -> npt.NDArray[np.float64] | None:
-    """Return the numbers of an array that has one for each channel of a problem's data, or one for all; None: it has not."""
+    """Return one number for each channel from an array that broadcasts along the other axes of a problem's data; None for other arrays."""
     return along(array, problem.rank + 2, channel_axis(problem), channels)

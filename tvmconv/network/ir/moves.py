@@ -1,4 +1,4 @@
-"""Operators that move numbers and compute none: reshapes and transpositions."""
+"""Operators that only move elements: reshapes and transpositions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatte
 
 
 def name_of(value: Any) -> str:
-    """Return the name of a call's operator; nothing of anything else."""
+    """Return the name of a call's operator; an empty text for other values."""
     return getattr(getattr(value, "op", None), "name", "")
 
 
 def order_of(value: Any) -> list[int] | None:
-    """Return the axes of a transposition; None: it is something else."""
+    """Return the axes of a transposition; None for other values."""
     if name_of(value) != "relax.permute_dims":
         return None
     if value.attrs.axes is None:

@@ -1,4 +1,4 @@
-"""Modules whose Relax functions a TVM mutator rewrites one by one."""
+"""Mutators of Relax functions, and their application to modules."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .nodes import name_new
 
 
 class Rebinding(PyExprMutator):  # type: ignore[misc]
-    """A mutator that binds some variables to something else, and copies every other binding."""
+    """A mutator that replaces the values of some variables, and copies other bindings."""
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return a binding's new value; None: visit the present one."""
+        """Return a binding's new value; None: visit the present value."""
         return None
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
@@ -30,7 +30,7 @@ class Rebinding(PyExprMutator):  # type: ignore[misc]
 
 
 class GraphMutator(Rebinding):
-    """A mutator that knows the graph of the function that it rewrites."""
+    """A mutator with the graph of its function."""
 
     def __init__(self, mod: tvm.IRModule, function: relax.Function) -> None:
         super().__init__(mod)
@@ -40,14 +40,14 @@ class GraphMutator(Rebinding):
 def each_function(
     mod: tvm.IRModule, mutator_of: Callable[[tvm.IRModule, relax.Function], Any], with_bindings: bool = False
 ) -> tvm.IRModule:
-    """Return a module with each Relax function, or each with bindings, rewritten by a mutator, and the functions that it adds.
+    """Return a module with its Relax functions rewritten by mutators, and the functions that these add.
 
     Parameters
     ----------
     mutator_of
-        Makes the mutator of the new module and a function.
+        Function from the module so far and a function to the function's mutator.
     with_bindings
-        Leave functions alone whose body is a single expression, which are no graph.
+        Skip functions whose body is a single expression, which are no graph.
     """
     for variable, function in mod.functions_items():
         if isinstance(function, relax.Function) and (not with_bindings or isinstance(function.body, relax.SeqExpr)):

@@ -1,7 +1,7 @@
-"""Nodes of the model that a module's variables come from: their names go through the passes in those of the variables.
+"""Keep track of the model's nodes through the passes, by the names of variables.
 
-A reader names what it binds, and the module has a table from these names to the model's own. TVM's passes keep names; what a pass
-binds anew is a part of what it is for (`name_new`), and the nodes of what is gone are those of its readers (`carry`).
+A reader names variables after nodes, and the module has a table from these names to the nodes. TVM's passes keep names. A variable that a
+pass adds is named as a part of its first reader (`name_new`); the nodes of a removed variable pass to its first reader (`carry`).
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 Nodes = dict[str, list[str]]
 _NODES = "tvmconv.nodes"
-# Sign between the name of a variable and the number of a part.
+# Separator of a variable's name and the number of a part.
 _PART = "'"
 _MOVES = ("relax.astype", "relax.memory.view", "relax.permute_dims", "relax.reshape")
 
 
 def nodes_of(mod: tvm.IRModule) -> Nodes:
-    """Return the model's nodes by the names of variables; none: they are not known."""
+    """Return the model's nodes by the names of variables; none if they are unknown."""
     text = mod.get_attr(_NODES)
     return {} if text is None else dict(json.loads(str(text))["nodes"])
 
 
 def with_nodes(mod: tvm.IRModule, names: Mapping[Any, str]) -> tvm.IRModule:
-    """Return a module as a reader leaves it, its variables named by the nodes that they, or their values, were read from."""
+    """Return a reader's module with variables named after nodes; `names` has the nodes of variables or of their values."""
     renamed: dict[Any, str] = {}
     nodes: Nodes = {}
     for _, _, bindings in _graphs(mod):
         for binding in bindings:
-            # An item of several outputs belongs to the node, too.
+            # Items of a tuple belong to the node of the tuple.
             of = binding.value.tuple_value if isinstance(binding.value, relax.TupleGetItem) else binding.value
             name = names.get(binding.var) or names.get(of) or next(iter(nodes.get(renamed.get(of, ""), ())), "")
             if name:
@@ -46,7 +46,7 @@ def with_nodes(mod: tvm.IRModule, names: Mapping[Any, str]) -> tvm.IRModule:
 def name_new(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a module whose new variables are named as parts of their first reader.
 
-    Where a variable is a part now, and moved, the part has its name.
+    Where that reader only moves the new variable, they swap names: the new one computes what the reader's name stands for.
     """
     nodes = nodes_of(mod)
     renamed: dict[Any, str] = {}
@@ -56,7 +56,7 @@ def name_new(mod: tvm.IRModule) -> tvm.IRModule:
             variable = bindings[at].var
             if variable.name not in nodes:
                 reader = readers.first(at)
-                if reader is None:  # The function returns it: it is of the last before it.
+                if reader is None:  # The function returns it: it belongs to the last named variable before it.
                     owner = next((each.var.name for each in bindings[at::-1] if each.var.name in nodes), "")
                 else:
                     owner = renamed.get(reader.var, reader.var.name)
@@ -68,7 +68,7 @@ def name_new(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def carry(before: tvm.IRModule, after: tvm.IRModule) -> tvm.IRModule:
-    """Return a pass' module; nodes of variables that are gone belong to their first readers."""
+    """Return the module `after` a pass, with the nodes of removed variables assigned to their first readers."""
     nodes = nodes_of(before)
     if not nodes:
         return after
@@ -87,14 +87,14 @@ def carry(before: tvm.IRModule, after: tvm.IRModule) -> tvm.IRModule:
 
 
 class _Readers:
-    """Find the first binding that reads another; no graph of all, as most are not looked for."""
+    """Search for a binding's first reader, without a graph of all bindings, most of which are not searched for."""
 
     def __init__(self, bindings: Sequence[Any]) -> None:
         self._bindings = bindings
         self._reads: list[set[Any] | None] = [None] * len(bindings)
 
     def first(self, at: int) -> Any:
-        """Return it for the binding at a place; None: the function returns it, or nothing reads it."""
+        """Return the first reader of the binding at a place; None: no binding reads it."""
         variable = self._bindings[at].var
         return next((self._bindings[by] for by in range(at + 1, len(self._bindings)) if self._has(by, variable)), None)
 
@@ -106,7 +106,7 @@ class _Readers:
 
 
 def of_variable(nodes: Mapping[str, Sequence[str]], name: str) -> tuple[str, ...]:
-    """Return the nodes of a variable, of a part that has none of its own those of the variable that it was made for."""
+    """Return the nodes of a variable; for a part without nodes, those of the variable that it is a part of."""
     return tuple(nodes.get(name) or nodes.get(name.partition(_PART)[0], ()))
 
 
@@ -117,9 +117,9 @@ def _moves(value: Any) -> bool:
 
 
 def carry_fused(before: tvm.IRModule, after: tvm.IRModule) -> tvm.IRModule:
-    """Return the module of TVM's FuseOps; each call of a fused function has the nodes of all its operators.
+    """Return the module of TVM's FuseOps, where each call of a fused function has the nodes of all its operators.
 
-    Equal functions are one, so that their own names say nothing: their bindings are found again by what they call and read.
+    FuseOps merges equal functions, so names inside them are ambiguous: bindings are matched by what they call and read.
     """
     nodes = nodes_of(before)
     if not nodes:
@@ -160,7 +160,7 @@ def _is_joined(function: relax.Function) -> bool:
 
 
 def _key(value: Any, known: Mapping[Any, Any] | None = None) -> Any:
-    """Return the function or operator of a value, and the variables that it reads, as they are `known` elsewhere."""
+    """Return a value's operator or functions, and the variables that it reads, mapped by `known` if that is given."""
     read = _read_by(value)
     called = [each.name_hint for each in getattr(value, "args", ()) if isinstance(each, tvm.ir.GlobalVar)]
     name = getattr(getattr(value, "op", None), "name", type(value).__name__)
@@ -208,11 +208,11 @@ class _Renaming(PyExprMutator):  # type: ignore[misc]
         self._names = names
 
     def visit_var_def_(self, var: relax.Var) -> relax.Var:
-        """Return a variable by its new name."""
+        """Return a variable with its new name."""
         return self._named(var, relax.Var)
 
     def visit_dataflow_var_def_(self, var: relax.DataflowVar) -> relax.Var:
-        """Return a variable of a block by its new name."""
+        """Return a dataflow variable with its new name."""
         return self._named(var, relax.DataflowVar)
 
     def _named(self, var: relax.Var, kind: type[relax.Var]) -> relax.Var:

@@ -1,4 +1,4 @@
-"""Tensors of a few numbers that each call computes of its extents."""
+"""Tensors of a few numbers that each call computes from its extents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvm.ir import Expr
 def number_table(
     builder: relax.BlockBuilder, numbers: Sequence[Any], dtype: str, shape: Sequence[int], factors: Sequence[float] = ()
 ) -> relax.Expr:
-    """Return numbers, or expressions of extents, each times its factor, as a tensor of a shape."""
+    """Return a tensor of numbers or expressions of extents, each multiplied by its factor."""
     free = [each for each in numbers if isinstance(each, Expr)]
 
     def table(*given: Any) -> te.Tensor:
@@ -27,10 +27,10 @@ def number_table(
         def body(_: Any, written: Any) -> Any:
             places = np.ndindex(*shape)
             stores = (tirx.BufferStore(written[0], each, list(at)) for each, at in zip(values, places, strict=True))
-            return tirx.SeqStmt([*stores, tirx.Evaluate(0)])  # of one alone there is none
+            return tirx.SeqStmt([*stores, tirx.Evaluate(0)])  # a sequence needs two statements
 
         return te.extern([list(shape)], [], body, dtype=dtype, name="numbers")
 
-    # TVM (0.27) fuses no function of an extent with one that has no inputs, such as a range: it would define the extent twice.
+    # Opaque, so that TVM (0.27) does not fuse it with a function without inputs, such as a range, and define the extent twice.
     alone = {"op_pattern": 8}
     return builder.emit(builder.call_te(table, *free, primfunc_name_hint="numbers", primfunc_attrs=alone))

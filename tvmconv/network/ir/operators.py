@@ -1,4 +1,4 @@
-"""Relax's operators of two tensors; and those of each number of spatial axes, which it has as so many functions."""
+"""Tables of Relax's operators: binary ones by name, convolutions and pools by number of spatial axes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tvm import relax
 
 Operators = Mapping[int, Callable[..., Any]]
 
-# Operators on two tensors, element by element, by their names.
+# Elementwise operators on two tensors, by name.
 BINARY: Mapping[str, Callable[..., Any]] = {
     f"relax.{name}": getattr(relax.op, name)
     for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")

@@ -1,6 +1,6 @@
-"""The greater and the less of two numbers, with NaN kept, as ONNX, NumPy and PyTorch do.
+"""Maximum and minimum of two numbers that propagate NaN, as in ONNX, NumPy and PyTorch.
 
-TVM's simplifier takes ``x != x`` for false, so that is asked for by `isnan`.
+TVM's simplifier takes ``x != x`` for false, hence `isnan`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-# LLVM compares vectors with themselves as it does numbers. Without this, TVM takes a vectorized loop apart, and LLVM puts such loops
-# together again of gathers and scatters.
+# `isnan` works on vectors in LLVM. Without this attribute, TVM turns a vectorized loop into a scalar one, which LLVM vectorizes again with
+# gathers and scatters.
 tvm.ir.register_op_attr("tirx.isnan", "TVectorizable", True)
 
 
 def greater(x: Any, y: Any) -> Any:
-    """Return the greater of two numbers; not a number if one is not."""
+    """Return the greater of two numbers; NaN if either is NaN."""
     return tirx.Select(tirx.isnan(x), x, tirx.Select(x > y, x, y))
 
 
 def less(x: Any, y: Any) -> Any:
-    """Return the less of two numbers; not a number if one is not."""
+    """Return the lesser of two numbers; NaN if either is NaN."""
     return tirx.Select(tirx.isnan(x), x, tirx.Select(x < y, x, y))

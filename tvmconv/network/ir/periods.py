@@ -1,7 +1,7 @@
 """Proof that two extents of one symbol are equal, such as `2 * ((h + (4 - h % 4) % 4) // 2)` and `h + (4 - h % 4) % 4`.
 
-Sums, multiples, quotients and remainders by numbers are periodic but for a slope: of a period `p`, the product of what divides,
-`f(n + p) = f(n) + c` for all n. Two of them that are equal for two periods have the same values in the first, and the same slope.
+Sums, multiples, and quotients and remainders by constants are periodic up to a slope: with the product `p` of all divisors as the period,
+`f(n + p) = f(n) + c` for all n. Two such expressions that are equal over two periods have the same slope, and are equal everywhere.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 from tvm import tirx
 
-# Divisors' product up to which numbers are tried: two powers of two of a network's strides, and more.
+# Longest period that is tried: enough for two expressions that each divide by all of a network's strides.
 _LONGEST = 1 << 16
 _SUMS: Mapping[type, Callable[[Any, Any], Any]] = {tirx.Add: np.add, tirx.Sub: np.subtract, tirx.Mul: np.multiply}
 _QUOTIENTS: Mapping[type, Callable[[Any, Any], Any]] = {tirx.FloorDiv: np.floor_divide, tirx.FloorMod: np.mod}
 
 
 def equal_by_periods(one: Any, other: Any, symbol: tirx.Var) -> bool:
-    """Return whether two expressions of a symbol, from 1 on, are equal; False if that is not shown so."""
+    """Return whether two expressions of a symbol are equal at all values from 1 on; False if that is not proven."""
     try:
         period = _period(one) * _period(other)
         if period > _LONGEST:
@@ -37,7 +37,7 @@ def _period(given: Any) -> int:
     Raises
     ------
     ValueError
-        If it has other operations, or products and divisors that are no numbers.
+        If it has other operations, or a product or quotient without a constant.
     """
     if isinstance(given, (int, tirx.IntImm, tirx.Var)):
         return 1

@@ -1,4 +1,4 @@
-"""Calls of Relax's convolutions as Problems."""
+"""Problems of Relax's convolutions and products."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from .constants import static_shape
 from .free import dims_of
 
 DTYPES = {ROWS[name].numpy: name for name in FLOATS}
-# Types of data, less its zero point, and of sums, where integers of 8 bits are multiplied; and filters of integers.
+# Types of centred 8-bit data (minus its zero point) and of its sums; types of integer filters.
 CENTRED = ("int16", "int32")
 _FILTERS = {ROWS[name].numpy: name for name in ("s8", "u8", "s16")}
 CONVOLUTION = re.compile(r"relax\.nn\.conv([123])d(_transpose)?")
 _SPATIAL = "DHW"
-# Extent in the place of a free one.
+# Extent that replaces a free one.
 _FEW = 64
 Shape = tuple[int, ...]
 
 
 class NotCoveredError(Exception):
-    """Says why no kernel can compute a convolution."""
+    """Reason why no kernel can compute a convolution."""
 
 
 def is_convolution(call: relax.Call) -> bool:
@@ -39,20 +39,20 @@ def is_convolution(call: relax.Call) -> bool:
 
 
 def is_product(call: relax.Call) -> bool:
-    """Return whether a call multiplies rows by a matrix, as a convolution of one tap does."""
+    """Return whether a call is a product of rows and a matrix, which is a convolution with one tap."""
     return getattr(call.op, "name", "") == "relax.matmul" and getattr(call.args[1].ty, "ndim", -1) == 2
 
 
 def problem_of(call: relax.Call) -> Problem:
     """Return the Problem of a convolution or product, without bias and epilogue.
 
-    That of a product has the shapes of one with all rows side by side. That of integers is of data of u8, whose zero point the graph has.
-    Where extents are free, it is one of the many, of few pixels (`free_extents`).
+    A product's problem has all rows on one axis. An integer convolution's has data of u8 without a zero point, which the graph has
+    (`follow_integers`). Where extents are free, the problem is one of many, with few pixels (`free_extents`).
 
     Raises
     ------
     NotCoveredError
-        If there is none, with the reason.
+        If no kernel computes it, with the reason.
     """
     shapes = [static_shape(each.ty) for each in (*call.args, call)]
     if any(shape is None for shape in shapes):
@@ -73,7 +73,7 @@ def problem_of(call: relax.Call) -> Problem:
 
 
 def free_extents(call: relax.Call) -> tuple[Extent, ...]:
-    """Return the ranges of a convolution's or product's batch and spatial extents, where some are free; nothing if none is."""
+    """Return the ranges of a convolution's or product's batch and spatial extents; none if all are fixed."""
     dims = dims_of(call.args[0].ty) or ()
     if all(isinstance(size, int) for size in dims):
         return ()
@@ -84,12 +84,12 @@ def free_extents(call: relax.Call) -> tuple[Extent, ...]:
     spatial = extents[1:-1] if _channels_last(attrs.data_layout, rank) else extents[2:]
     taps = [(static_shape(call.args[1].ty) or ())[each] for each in to_oix(call)[2:]]
     spans = [int(step) * (size - 1) + 1 for step, size in zip(attrs.dilation, taps, strict=True)]
-    # Of a family no extent is fixed to less than a filter's, which pads alone make large enough.
+    # A family's fixed extents may not be less than a filter's span: such an extent, large enough only by pads, counts as free.
     return extents[0], *(Extent() if each.high < span else each for each, span in zip(spatial, spans, strict=True))
 
 
 def _some_of_many(call: relax.Call) -> list[Shape | None]:
-    """Return shapes of the data, the filter and the output, fixed ones in the place of those that are free."""
+    """Return shapes of data, filter and output with small numbers in place of free extents."""
     given, weights, made = dims_of(call.args[0].ty), static_shape(call.args[1].ty), dims_of(call.ty)
     if given is None or weights is None or made is None:
         raise NotCoveredError("its shapes are not known")
@@ -155,12 +155,12 @@ def _product(call: relax.Call, dtype: str, data: Shape, weights: Shape, output: 
 def pointwise(
     depth: int, outputs: int, pixels: int, dtype: str, layout: str = "NXC", batch: int = 1, groups: int = 1
 ) -> Problem:
-    """Return the convolution of one axis and one tap, of `depth` channels to `outputs` in each group.
+    """Return the convolution with one axis and one tap, from `depth` channels to `outputs` in each group.
 
     Raises
     ------
     InvalidProblemError
-        If it is larger than indices reach.
+        If it is too large for 32-bit indices.
     """
     return Problem(
         op="convolution",
@@ -182,28 +182,27 @@ def pointwise(
 
 
 def filter_of(call: relax.Call, array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return a call's filter, in the module's memory order, with the axes in its Problem's order OIX."""
+    """Return a call's filter with its axes permuted to the order OIX of its Problem."""
     ordered = array.T[..., None] if is_product(call) else np.transpose(array, to_oix(call))
     return ordered.astype(np.float64)
 
 
 def plain_filter(filter_: npt.NDArray[np.float64], problem: Problem) -> npt.NDArray[Any]:
-    """Return a filter in the order OIX as a kernel takes it that reads it in place."""
+    """Return a filter in the order OIX as a kernel reads it in place, in the problem's format."""
     if problem.filter_format == "XIO":
         filter_ = np.moveaxis(filter_, (1, 0), (-2, -1))
     return elements(filter_, problem.types.filter)
 
 
 def elements(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
-    """Return numbers as kernels take them: bf16 as its bits."""
+    """Return numbers in a kernel's type: bf16 as its bits."""
     return np.ascontiguousarray(array.astype(numpy_dtype(dtype))).view(KERNEL_TYPES[dtype])
 
 
 def to_oix(call: relax.Call) -> list[int]:
     """Return the axes of a convolution's filter in the order OIX of its Problem.
 
-    What Relax calls I of a transposed convolution, the channels of its input, a Problem calls O: its filter is that of the
-    forward convolution.
+    Of a transposed convolution, Relax calls the input's channels I, a Problem calls them O: its filter is the forward convolution's.
     """
     found = CONVOLUTION.fullmatch(call.op.name)
     assert found is not None

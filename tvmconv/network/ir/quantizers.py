@@ -1,4 +1,4 @@
-"""Quantizers of graphs: TVM's operator, which divides by a scale, and one of ours that multiplies by its reciprocal, as PyTorch does."""
+"""Quantizers: TVM's operator, which divides by a scale, and ours, which multiplies by the reciprocal, as PyTorch does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .moves import name_of
 DIVIDING, BY_RECIPROCAL = "relax.quantize", "tvmconv.quantize_reciprocal"
 # Types that quantizers round to.
 EIGHT_BITS = ("uint8", "int8")
-# The step of an epilogue that rounds as each operator does.
+# The step of an epilogue that rounds as the operator does.
 QUANTIZERS = {DIVIDING: "q", BY_RECIPROCAL: "q_reciprocal"}
 
 if BY_RECIPROCAL not in Op.list_op_names():
@@ -27,7 +27,7 @@ if BY_RECIPROCAL not in Op.list_op_names():
 
 
 def quantize(kind: str, data: relax.Expr, scale: relax.Expr, zero: relax.Expr, axis: int, dtype: str) -> relax.Call:
-    """Return ``relax.op.quantize`` of f32, DIVIDING or BY_RECIPROCAL, by one scale and zero point, or by one for each index along an axis."""
+    """Return a quantizer of f32, DIVIDING or BY_RECIPROCAL, with one scale and zero point, or one for each index along an axis."""
     call = relax.op.quantize(data, scale, zero, axis, dtype)
     return relax.Call(Op.get(kind), list(call.args), call.attrs)
 

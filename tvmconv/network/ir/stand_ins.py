@@ -1,7 +1,7 @@
-"""Numbers in the place of extents that calls give, for code that divides and compares extents.
+"""Stand-ins: numbers in place of free extents, for code that divides and compares extents.
 
-Each expression that is no product stands for a prime of its own, so large that no fixed extent has it as a factor: what divides, or
-equals, another does so whatever the call's extents are.
+Each expression that is no product is represented by a prime of its own, larger than any fixed extent: if one stand-in divides, or equals,
+another, so do the extents of every call.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _factors(extent: Any) -> list[Any]:
 
 
 def _prime_from(number: int) -> int:
-    """Return a probable prime from a number on: no small one divides it, and it passes Fermat's test, which is enough here."""
+    """Return the first number from `number` on that passes Fermat's test to bases 2 and 3: probably prime, which suffices here."""
     while pow(2, number - 1, number) != 1 or pow(3, number - 1, number) != 1:
         number += 1
     return number

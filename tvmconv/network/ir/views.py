@@ -1,7 +1,7 @@
-"""Views: values whose elements are a tensor's elements in another order, or some of them.
+"""Views: values whose elements are those of a tensor in another order, or some of them.
 
-An axis of a view is a product of factors, outermost first, each of an extent and a stride, so that every reshape that cuts its axes
-evenly is a view, also one that puts axes together which do not lie together, such as batch and heads.
+An axis of a view is a product of factors, outermost first, each with an extent and a stride. So every reshape that splits axes evenly is a
+view, also one that merges axes which are not contiguous, such as batch and heads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .stand_ins import StandIn
 
 Factor = tuple[int, int]
 Axis = tuple[Factor, ...]
-# Strides of an axis in one tensor or more, by the tensors' names.
+# Extent of an axis, and its strides in one or more tensors, by the tensors' names.
 Row = tuple[int, Mapping[str, int]]
 FLOATS = ("float32", "bfloat16")
 
@@ -32,13 +32,13 @@ class View:
     Attributes
     ----------
     base
-        The variable, or constant, whose elements they are.
+        Variable or constant with the elements.
     offset
-        Where the first is.
+        Offset of the first element.
     axes
-        The factors of each axis; of an axis of one element there are none.
+        The factors of each axis; an axis with one element has none.
     factor
-        A number that all are multiplied by.
+        Multiplier of all elements.
     """
 
     base: Any
@@ -53,7 +53,7 @@ class View:
 
 
 def whole(expr: Any, graph: Graph) -> View | None:
-    """Return all of a tensor; None: its shape is not known, or it has no elements."""
+    """Return the view of a whole tensor; None: its shape is unknown, or it has no elements."""
     shape = graph.shape(expr)
     return None if shape is None or 0 in shape else View(expr, 0, dense(shape))
 
@@ -64,9 +64,9 @@ def dense(shape: Sequence[int]) -> tuple[Axis, ...]:
 
 
 def sources(expr: Any, graph: Graph, scaled: bool = False) -> list[View]:
-    """Return a value as views of the values it is moved from, from the first computed one to itself.
+    """Return a value as views of the values that it was moved from, the earliest first, itself last.
 
-    With `scaled` also of what a number multiplies.
+    With `scaled`, products with a number count as moves.
     """
     itself, value = whole(expr, graph), graph.values.get(expr) if isinstance(expr, relax.Var) else None
     if itself is None:
@@ -103,12 +103,12 @@ def skip_conversion(expr: Any, graph: Graph) -> Any:
 
 
 def fixed_number(expr: Any, graph: Graph) -> float | None:
-    """Return the fixed number that is all of a tensor; None: it has others."""
+    """Return the number of a constant with one element; None for other values."""
     return scalar(graph.array(skip_conversion(expr, graph)))
 
 
 def factor_of(call: relax.Call, place: int, graph: Graph) -> float | None:
-    """Return the number by which a product or quotient multiplies one of its arguments; None: it is no fixed one."""
+    """Return the constant by which a product or quotient multiplies one of its arguments; None: it is no constant."""
     number = fixed_number(call.args[1 - place], graph)
     if number is None or call.op.name == "relax.multiply":
         return number
@@ -116,7 +116,7 @@ def factor_of(call: relax.Call, place: int, graph: Graph) -> float | None:
 
 
 def moved_by(call: relax.Call, view: View, graph: Graph) -> View | None:
-    """Return an operator's result for a view of its first argument; None if it computes, or its result is no view."""
+    """Return an operator's result as a view, given that of its first argument; None if it is no view."""
     shape, name = graph.shape(call), call.op.name
     if shape is None or 0 in shape:
         return None
@@ -132,7 +132,7 @@ def _permute(call: relax.Call, view: View, graph: Graph) -> View | None:
 
 
 def _convert(call: relax.Call, view: View, graph: Graph) -> View | None:
-    # Of bf16 to f32 and back it is the reader's to round.
+    # The consumer rounds for conversions between bf16 and f32.
     given = str(call.args[0].ty.dtype)
     return view if given in FLOATS and str(call.ty.dtype) in FLOATS else None
 
@@ -169,7 +169,7 @@ def _slice_axes(call: relax.Call, view: View, graph: Graph) -> View | None:
         axis, step = axis % len(shape), steps[0][number] if steps else 1
         size = view.shape[axis]
         start = min(max(start + size * (start < 0), 0), size)
-        if made is None or step < 1 or isinstance(start, StandIn):  # which may lie before the first
+        if made is None or step < 1 or isinstance(start, StandIn):  # may be negative
             return None
         made = _slice(made, axis, start, shape[axis], step)
     return made
@@ -183,7 +183,7 @@ def _part(call: relax.Call, index: int, view: View, graph: Graph) -> View | None
 
 
 def _slice(view: View, axis: int, start: int, count: int, step: int) -> View | None:
-    """Return every `step`-th of an axis; None: it is cut within its outermost factor."""
+    """Return a view of every `step`-th element of an axis; None: inner factors are cut."""
     factors = view.axes[axis]
     if count == view.shape[axis]:
         return view
@@ -216,7 +216,7 @@ _MOVED = {
 
 
 def _regroup(factors: Sequence[Factor], shape: Sequence[int]) -> tuple[Axis, ...] | None:
-    """Return factors as the axes of a shape; None: a factor is not cut evenly."""
+    """Return factors regrouped as the axes of a shape; None: a factor cannot be split evenly."""
     left, axes = list(_merge(factors)), []
     for size in shape:
         axis: list[Factor] = []
@@ -237,15 +237,15 @@ def _regroup(factors: Sequence[Factor], shape: Sequence[int]) -> tuple[Axis, ...
 
 
 def _merge(axis: Iterable[Factor]) -> Axis:
-    """Return an axis of as few factors as it takes: the rows of one tensor."""
+    """Return an axis with the fewest factors: contiguous ones merged."""
     rows = merge_rows((extent, {"": stride}) for extent, stride in axis)
     return tuple((extent, strides[""]) for extent, strides in rows)
 
 
 def align(axes: Mapping[str, Axis]) -> list[Row] | None:
-    """Return axes of several tensors that go along with each other, as rows of strides; None: they are not cut evenly.
+    """Return corresponding axes of several tensors as common rows; None: their factors cannot be split evenly.
 
-    An axis without factors is one element, which is there for all of the others.
+    An axis without factors has one element, which is broadcast.
     """
     left = {name: list(axis) for name, axis in axes.items() if axis}
     rows: list[Row] = []
@@ -267,7 +267,7 @@ def align(axes: Mapping[str, Axis]) -> list[Row] | None:
 
 
 def merge_rows(rows: Iterable[Row]) -> list[Row]:
-    """Return rows, outermost first, with neighbours merged that are contiguous in all tensors."""
+    """Return rows, outermost first, with neighbours merged where they are contiguous in all tensors."""
     made: list[Row] = []
     for extent, strides in rows:
         names = {*strides, *(made[-1][1] if made else ())}
@@ -279,7 +279,7 @@ def merge_rows(rows: Iterable[Row]) -> list[Row]:
 
 
 def refine(rows: Iterable[Row], hub: str, cuts: Iterable[int]) -> list[Row] | None:
-    """Return rows, cut where strides of `hub` are in `cuts`; None: they are not cut evenly."""
+    """Return rows split at the strides of `hub` in `cuts`; None: they cannot be split evenly."""
     made: list[Row] = []
     for extent, strides in rows:
         step = strides[hub]
@@ -295,9 +295,9 @@ def refine(rows: Iterable[Row], hub: str, cuts: Iterable[int]) -> list[Row] | No
 
 
 def joined_rows(relations: Sequence[Sequence[Row]], hub: str) -> list[Row] | None:
-    """Return the rows of several relations that each have the strides of one tensor, `hub`, as one relation of all their tensors.
+    """Return the rows of several relations, all of which have strides of the tensor `hub`, joined as one relation of all tensors.
 
-    A tensor that has no stride for a row has 0.
+    Tensors without a stride for a row are broadcast along it.
     """
     cuts = {cut for rows in relations for extent, strides in rows for cut in (strides[hub], strides[hub] * extent)}
     found: dict[int, tuple[int, dict[str, int]]] = {}

@@ -1,1 +1,1 @@
-"""Convolutions and products of the graph by our kernels."""
+"""Replace convolutions and products of the graph by our kernels."""

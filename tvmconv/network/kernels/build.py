@@ -1,4 +1,4 @@
-"""The kernels of a network: built and checked as those of a bundle, with the functions that stand for them in a Relax module."""
+"""Kernels of a network: built and verified as those of a bundle, with their functions for a Relax module."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ Array = npt.NDArray[Any]
 # Marks the functions that our passes lower (see `tvmconv.network.emit.tir_pipeline`).
 LOWERED = "tvmconv"
 OURS = {LOWERED: 1, "op_pattern": OPAQUE, "tirx.is_scheduled": 1}
-# The object file that such a function was compiled to, and what it is called there.
+# The object file of such a function, and its symbol there.
 CODE, SYMBOL_OF_CODE = "tvmconv_code", "tvmconv_code_symbol"
-# Function there that is called with lines to prefetch, if it can.
+# Symbol there of the function that prefetches given lines, if there is one.
 NEXT_SYMBOL_OF_CODE = "tvmconv_code_next"
-# The bytes that it allocates for a call, at most.
+# The most bytes that it allocates in a call.
 WORKSPACE = "tvmconv_workspace"
 
 
 @dataclass(frozen=True)
 class NetworkKernel:
-    """A problem's kernel: `function` takes the operands, the filter packed if there is a `pack`, and the output."""
+    """A problem's kernel: `function` takes the operands, with a packed filter if there is a `pack`, and the output."""
 
     problem: Problem
     algorithm: str
@@ -66,15 +66,15 @@ class NetworkKernel:
         if self._pack is None:
             return plain
         shape, dtype = self._packed
-        packed = tvm.runtime.tensor(np.zeros(shape, dtype))  # packing does not write the gaps beyond its filter
+        packed = tvm.runtime.tensor(np.zeros(shape, dtype))  # packing does not write gaps
         (self._built_pack or self._packer[PACK_SYMBOL])(tvm.runtime.tensor(plain), packed)
         return np.asarray(packed.numpy())
 
     @cached_property
     def pack(self) -> tirx.PrimFunc | None:
-        """Return the function that packs a plain filter, given twice, as `function` takes it; None: it takes it plain.
+        """Return the function that packs a filter, passed twice, for `function`; None: this takes a plain filter.
 
-        Of each function that reads one array TVM 0.27 asks whether it is a reshape, and fails where it is lowered already.
+        Twice, because TVM 0.27 tests whether a function of one array is a reshape, and fails on one that is lowered already.
         """
         if self._pack is None:
             return None
@@ -92,7 +92,7 @@ class NetworkKernel:
 
     @property
     def growth(self) -> float:
-        """Return the bytes of a packed filter by those of a plain one."""
+        """Return the ratio of a packed filter's bytes to a plain one's."""
         if self._pack is None:
             return 1.0
         plain, packed = (prod(map(int, each.shape)) * each.dtype.itemsize for each in self._pack.params)
@@ -110,7 +110,7 @@ class NetworkKernel:
 
 
 def compile_packer(pack: tirx.PrimFunc | None) -> Any:
-    """Return a library of a kernel's function that packs, for this machine: a filter is copied and transformed, alike everywhere."""
+    """Return a kernel's packing function compiled for this machine; packing gives the same numbers on every CPU."""
     host = Target.parse("host").tvm()
     return tvm.compile(tvm.IRModule({PACK_SYMBOL: pack}), host, tir_pipeline=PIPELINE)
 
@@ -126,10 +126,11 @@ def build_kernels(
     room: Room | None = None,
     prepacked: bool = True,
 ) -> dict[Problem, NetworkKernel]:
-    """Return the kernels of a network's problems, for prepacked filters or plain ones; those that no algorithm gives a right kernel for are left out.
+    """Return the kernels of a network's problems, for prepacked or plain filters, without problems that have no correct kernel.
 
-    Problems are listed as often as they occur: whether caches keep their filters from call to call decides algorithms, and what `room`
-    there is for them. Each is compiled by the first way that holds (`tvmconv.building.fallbacks`), and checked if this machine can run it.
+    Problems are listed as often as they occur, since algorithms are chosen by whether caches keep all filters from call to call, and by
+    the `room` for filters. Each is compiled by the first way that works (`tvmconv.building.fallbacks`), and verified if this machine can
+    run it.
     """
     network = list(problems)
     if not network:
@@ -151,10 +152,10 @@ def build_kernels(
 
 
 def _kernel(outcome: Outcome, built: BuiltKernel) -> NetworkKernel:
-    """Return a built kernel: for plain filters as one function, or as the two halves that it calls."""
+    """Return a built kernel: one function for plain filters, or the two halves that it calls."""
     problem, prepacked = parse_signature(built.entry.signature), outcome.job.entry_points is EntryPoints.PACKED
     assert built.functions is not None and built.code is not None
-    # Written by this version: `tvm.ir.load_json` first rewrites what earlier ones wrote, which takes most of its time.
+    # Not `tvm.ir.load_json`, which spends most of its time upgrading files of earlier versions.
     functions = functions_of(from_json_graph_str(built.functions))
     packs = built.entry.packed_filter is not None if prepacked else _calls_pack(functions[SYMBOL])
     called = PACKED_SYMBOL if packs else SYMBOL
@@ -162,7 +163,7 @@ def _kernel(outcome: Outcome, built: BuiltKernel) -> NetworkKernel:
     code = built.code
     symbol, content = str(function.attrs["global_symbol"]), np.frombuffer(code.content, np.uint8)
     kept = {CODE: tvm.runtime.tensor(content), SYMBOL_OF_CODE: symbol, WORKSPACE: code.workspaces[symbol].shared}
-    # Of a product, whose filter is data, the function of packed ones may be another.
+    # For a product, whose filter is data, the chosen function may not be the one with a prefetching variant.
     if NEXT_SYMBOL in code.workspaces and called == find_prefetching(functions):
         kept[NEXT_SYMBOL_OF_CODE] = NEXT_SYMBOL
     function = function.without_attr("global_symbol").with_attrs({**OURS, **kept})

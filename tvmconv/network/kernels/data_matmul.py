@@ -1,8 +1,8 @@
-"""Products of two data tensors, as convolutions of one tap whose filter is packed in each call.
+"""Products of two data tensors, as convolutions with one tap whose filter is packed in each call.
 
-`left[rows, depth] @ right[depth, columns]`, as both lie in memory, is a convolution with planes for channels: `right` is the data, of
-`depth` channels and `columns` pixels, `left` the filter. A batch of such is one of as many groups. Without a batch it is also one with
-channels last, of which `left` is the data; the smaller of both is the filter.
+`left[rows, depth] @ right[depth, columns]` is, without copies, a channels-first convolution: `right` is the data, of `depth` channels and
+`columns` pixels, `left` the filter. A batch of products becomes groups. Without a batch, it is also a channels-last convolution with
+`left` as data; the smaller operand is the filter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 
 @dataclass(kw_only=True)
 class DataProduct(Followed):
-    """A product of two data tensors, one as the kernel's plain filter, and the operators fused with it."""
+    """A product of two data tensors, one of which is the kernel's plain filter, and its fused operators."""
 
     filter: Any
 
@@ -49,7 +49,7 @@ def data_product(variable: relax.Var, graph: Graph, taken: Taken) -> DataProduct
     try:
         problem = _problem(left, right, prod(made[:-2]), DTYPES[types.pop()])
     except InvalidProblemError:
-        return None  # larger than indices reach
+        return None  # too large for 32-bit indices
     if problem is None:
         return None
     data, filter_ = call.args if problem.data_format == "NXC" else reversed(call.args)
@@ -70,5 +70,5 @@ def _problem(left: Shape, right: Shape, batch: int, dtype: str) -> Problem | Non
         return pointwise(depth, rows, columns, dtype, "NCX")
     if count == 1:
         return pointwise(depth, rows, columns, dtype, "NCX", batch=other)
-    # Batches that are repeated along one axis of several are left to TVM.
+    # Batches broadcast along some of their axes are left to TVM.
     return pointwise(depth, rows, columns, dtype, "NCX", groups=count) if count == other == batch else None

@@ -1,4 +1,4 @@
-"""The kernels of a network for convolutions of free extents: libraries of families, and functions that stand for them in a Relax module."""
+"""Kernels of a network for convolutions with free extents: families' libraries, and stubs for them in a Relax module."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from ..ir.problem_of import plain_filter
 from .build import CODE, OURS, SYMBOL_OF_CODE, WORKSPACE, compile_packer
 from .family_sizes import COUNT
 
-# Numbers that a function that stands for a family's kernel is called with behind its arrays.
+# Attribute of a family's stub: the pads that the kernel takes after its arrays.
 PADS = "tvmconv_pads"
 
 
 @dataclass(frozen=True)
 class FreeKernel:
-    """A family's kernel: its object file, the name of its function there, and the bytes that this allocates."""
+    """A family's kernel: its object file, the symbol of its function there, and the bytes that this allocates."""
 
     family: ProblemFamily
     algorithm: str
@@ -64,12 +64,12 @@ class FreeKernel:
 
     @cached_property
     def _packer(self) -> Any:
-        """A kernel's own packing function; compiled for this machine, if that cannot run the kernel's."""
+        """The packing function compiled for this machine, which cannot run the kernel's own."""
         block = blocks_of(self.family, self._target, self._blocks)[0]
         return compile_packer(functions_of(block.lowered.module)[PACK_SYMBOL])
 
     def function(self, pads: Sequence[int], ranks: Sequence[int]) -> tirx.PrimFunc:
-        """Return a function that calls the kernel with some pads, and with arrays of some ranks."""
+        """Return a stub for the kernel with some pads, and arrays of some ranks."""
         types = [dtype for _, dtype in self.family.typical.arrays.values()]
         params = [
             tirx.decl_buffer(
@@ -87,9 +87,9 @@ class FreeKernel:
 def build_families(
     sizes: Mapping[ProblemFamily, Sequence[Problem]], target: str, math: str, progress: Progress | None
 ) -> dict[ProblemFamily, FreeKernel]:
-    """Return the kernels of some families, for prepacked filters; those that no algorithm gives a right kernel for are left out.
+    """Return the kernels of families, for prepacked filters, without families that have no correct kernel.
 
-    `sizes` has for each family the problems that its layers are at several sizes of the network's inputs.
+    `sizes` has each family's problems: one for each of its layers and each of several sizes of the network's inputs.
     """
     if not sizes:
         return {}

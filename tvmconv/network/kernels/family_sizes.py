@@ -1,4 +1,4 @@
-"""Sizes of a network's families: its layers' problems for inputs of typical extents."""
+"""Sizes of a network's families: the problems of its layers for inputs of typical extents."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from ...errors import InvalidProblemError
 from ...family import Extent, ProblemFamily
 from ...lowering.common.rewrites import substitute
 from ...problem import Problem
-from ..ir.extents import extents_of
+from ..ir.extents import extents_of, has_extents
 from ..ir.free import dims_of, product, simplify, symbols_in
 from ..ir.graph import MAIN
 from .fuse_epilogue import Followed
 
-# The least and the greatest, and how many, of an input's extents: of one free axis, text or sound; of several, images; of batches, which
-# are 1 where others are free.
+# Ranges of typical extents, and how many are taken of each: one free axis (text or sound), several (images), and the batch (1 where other
+# extents are free).
 _ROW, _SIDE, _BATCH, COUNT = (64, 65536), (64, 2048), (1, 32), 6
 
 
 def sizes_of(chains: Iterable[Followed], mod: tvm.IRModule) -> dict[ProblemFamily, list[Problem]]:
-    """Return each family's problems, one for each layer that uses it, for inputs of typical extents."""
+    """Return each family's problems, one for each layer that uses it, for inputs of typical extents; none without ranges of extents."""
     found: dict[ProblemFamily, list[Problem]] = {}
-    inputs = typical_extents(mod)
+    inputs = typical_extents(mod) if has_extents(mod) else []
     for chain in chains:
         family = chain.family
-        if family is None:
+        if family is None or not inputs:
             continue
         own = found.setdefault(family, [])
         for values in inputs:
-            with suppress(InvalidProblemError):  # the filter is larger
+            with suppress(InvalidProblemError):  # the filter is larger than its data
                 own.append(_problem(chain, family, values))
     return found
 
 
 def typical_extents(mod: tvm.IRModule) -> list[dict[str, int]]:
-    """Return typical values of a module's symbols, the small ones first, as multiples that inputs allow."""
+    """Return typical values of a module's symbols, small ones first, within the ranges and multiples of its inputs."""
     extents = extents_of(mod)
     batches = {
         str(symbol.name)
@@ -64,7 +64,7 @@ def typical_extents(mod: tvm.IRModule) -> list[dict[str, int]]:
 
 
 def _step(extent: Extent, limits: tuple[int, int], number: int) -> int:
-    """Return one of the extents from the least to the greatest, each as many times the one before."""
+    """Return number `number` of COUNT extents in geometric progression within the limits."""
     least = min(max(limits[0], extent.low), extent.high)
     most = max(min(limits[1], extent.high), least)
     return extent.near(round(least * (most / max(least, 1)) ** (number / (COUNT - 1))))

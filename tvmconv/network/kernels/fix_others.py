@@ -1,4 +1,4 @@
-"""Functions between kernels that have the same bits on every CPU: their operations are rounded alike, and none is the C library's."""
+"""Reproducible functions between kernels: their operations are rounded alike on every CPU, and none calls the C library."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ...errors import SourceError
 from ...lowering.common.rewrites import find_all
 from .build import LOWERED
 
-# Functions that LLVM takes from the C library, which rounds them in its own way. `tvmconv.lowering.common.elementary_arithmetic` has those
-# of f32 and shorter types.
+# Functions that LLVM calls in the C library, whose rounding differs between machines. `tvmconv.lowering.common.elementary_arithmetic`
+# replaces those of f32 and shorter types.
 _OF_LIBRARY = frozenset(
     f"tirx.{name}"
     for name in (
@@ -23,7 +23,7 @@ _OF_LIBRARY = frozenset(
 
 
 def fix_others(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module whose functions, except kernels, are annotated with FIXED; SourceError if one calls the C library."""
+    """Return a module whose functions, except kernels, are annotated with FIXED; raise SourceError if one calls the C library."""
     fixed = tvm.IRModule({}, attrs=mod.attrs)
     for variable, function in mod.functions_items():
         if isinstance(function, tirx.PrimFunc) and LOWERED not in (function.attrs or {}):

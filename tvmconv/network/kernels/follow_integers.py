@@ -1,4 +1,4 @@
-"""Follow sums of integers: the tensor of 8 bits that is multiplied, and all that comes after until it is one of 8 bits again."""
+"""Follow integer convolutions: from the 8-bit data before them to the operators after them, up to the next 8-bit tensor."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Vector = npt.NDArray[np.float64]
 
 
 def follow_integers(chain: Any, source: FollowedGraph, graph: Graph, taken: MutableMapping[Any, Any]) -> None:
-    """Extend a chain of integers: a bias of integers, then steps in f32, the last of which may round to integers again.
+    """Extend an integer chain by an integer bias, then by steps in f32, the last of which may round to integers again.
 
     Raises
     ------
     NotCoveredError
-        If its factor is not an 8-bit tensor minus a zero point.
+        If the data is not an 8-bit tensor minus a zero point.
     """
     chain.data, chain.problem = integer_data(chain.data, chain.problem, graph)
     if (bias := _vector(chain, graph, "relax.add")) is not None:
@@ -53,12 +53,12 @@ def follow_integers(chain: Any, source: FollowedGraph, graph: Graph, taken: Muta
 
 
 def integer_data(expr: Any, problem: Problem, graph: Graph) -> tuple[Any, Problem]:
-    """Return the tensor of 8 bits that integers are of, and their problem, with its zero point.
+    """Return the 8-bit tensor from which centred data is computed, and the problem with its type and zero point.
 
     Raises
     ------
     NotCoveredError
-        If they are no such tensor less a number.
+        If the data is not an 8-bit tensor minus a zero point.
     """
     moves: list[relax.Call] = []
     zero = 0
@@ -85,7 +85,7 @@ def integer_data(expr: Any, problem: Problem, graph: Graph) -> tuple[Any, Proble
 
 
 def _vector(chain: Any, graph: Graph, name: str) -> Vector | None:
-    """Take an operator of one fixed number, or one a channel; None: something else follows."""
+    """Consume the next operator called `name`, and return its constant for each channel; None: another operator follows."""
     reader, call = _next(chain, graph, name)
     if reader is None or call is None:
         return None
@@ -97,13 +97,13 @@ def _vector(chain: Any, graph: Graph, name: str) -> Vector | None:
 
 
 def _next(chain: Any, graph: Graph, name: str = "") -> tuple[relax.Var | None, relax.Call | None]:
-    """Return the one reader of the output, and its call; None if there is another, or it is a call of something else."""
+    """Return the output's only reader, and its call of the operator `name`; None where there is none."""
     readers = graph.readers(chain.output)
     reader = readers[0] if len(readers) == 1 else None
     return reader, graph.call(reader, name)
 
 
 def _with_output(problem: Problem, dtype: str, *steps: Step) -> Problem:
-    """Return a problem of integers with another type of its output, and further steps."""
+    """Return an integer problem with another output type, and further steps."""
     of_sums = problem.dtype.removesuffix(problem.types.output)
     return problem.with_(dtype=of_sums + dtype, epilogue=(*problem.epilogue, *steps))

@@ -29,26 +29,26 @@ Vector = npt.NDArray[np.float64]
 
 @dataclass(kw_only=True)
 class Followed:
-    """Problem of a kernel, with the operators that follow.
+    """A kernel's problem, with the operators fused into it.
 
     Attributes
     ----------
     name
-        Of the variable that it is bound to.
+        Name of the convolution's variable.
     data
-        What is convolved.
+        Input of the convolution.
     problem
-        What the kernel computes.
+        Problem of the kernel.
     output
-        The variable that the last operator is bound to.
+        Variable of the last fused operator.
     vectors
-        The bias, and what the steps take for each channel, by the names of the kernel's operands.
+        Bias and steps' per-channel operands, by the names of the kernel's operands.
     residual
-        What ``add`` adds.
+        Tensor that the step ``add`` adds.
     free
-        What batch and spatial extents may be, where some are free; the problem is then one of many.
+        Ranges of batch and spatial extents, where some are free; the problem is then one of many.
     is_product
-        Whether it multiplies rows by a matrix.
+        Whether it is a product of rows and a matrix.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Followed:
 
 @dataclass(kw_only=True)
 class EpilogueChain(Followed):
-    """A convolution with a fixed filter, in the order OIX and as the module has it (`constant`), and its fused operators."""
+    """A convolution with a constant filter, in OIX order and as the module has it (`constant`), and its fused operators."""
 
     filter: Vector
     constant: npt.NDArray[Any]
@@ -129,18 +129,18 @@ def _follow(chain: Followed, graph: Graph, taken: Taken, folds: bool) -> Followi
 
 
 class _RelaxOperations(RelaxOperators, FollowedGraph):
-    """The function that a convolution or a product is in; of a product the problem has all rows on one axis."""
+    """The operators of a function around one convolution or product; a product's problem has all rows on one axis."""
 
     def __init__(self, graph: Graph, problem: Problem) -> None:
         super().__init__(graph)
         self._problem, self._axis = problem, channel_axis(problem)
 
     def name(self, op: Any) -> Any:
-        """Return the variable."""
+        """Return the variable itself, which names its operator."""
         return op
 
     def effect(self, op: Any, read: Any, channels: int) -> Effect | None:
-        """Return an operator's effect on a variable; None if no kernel has it."""
+        """Return an operator's effect on a variable; None if no epilogue has it."""
         if isinstance(item := self._graph.values.get(op), relax.TupleGetItem):
             return None if self._graph.normalization(item) is None else Linear(None, None)
         call = self._graph.call(op)
@@ -162,7 +162,7 @@ class _RelaxOperations(RelaxOperators, FollowedGraph):
         return Sum(other) if same_shape(read.ty, other.ty) else None
 
     def _normalization(self, op: relax.Var, call: relax.Call, channels: int) -> Effect | None:
-        """Return the effect of a batch normalization with fixed numbers of each channel, only one result of which is read."""
+        """Return the effect of a batch normalization by constants, of whose results only the first is read."""
         taken = self.readers(op)
         found = self._graph.normalization(self._graph.values.get(taken[0])) if len(taken) == 1 else None
         if found is None or found.axis != self._axis_in(call) or found.factor.size != channels:
@@ -170,7 +170,7 @@ class _RelaxOperations(RelaxOperators, FollowedGraph):
         return Linear(lambda: found.factor, lambda: found.shift)
 
     def _axis_in(self, call: relax.Call) -> int:
-        """Return the axis of the problem's channels in a call's input; counted from the end, if it is the problem's last."""
+        """Return the channel axis in a call's input, whose rank may differ from the problem's: the last one stays last."""
         own = self._problem.rank + 2
         return (self._axis - own if self._axis == own - 1 else self._axis) % int(call.args[0].ty.ndim)
 

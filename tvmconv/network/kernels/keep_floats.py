@@ -1,7 +1,7 @@
-"""Layers that take longer in integers than in f32 by estimate, in f32 (``--quantized fastest``).
+"""Compute integer layers in f32 where that is estimated to be faster (``--quantized fastest``).
 
-Tensors between layers stay of 8 bits: such a layer reads its data as f32, multiplies it by the same filter, whose sums are rounded to f32,
-and is rounded by a loop of its own. Both are counted, beside the kernels' estimates.
+Tensors between layers keep 8 bits: such a layer converts its data to f32, multiplies it by the same filter with sums in f32, and a loop of
+its own rounds the result. The estimates include conversion and rounding.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ..ir.problem_of import is_product
 from .fuse_epilogue import EpilogueChain
 from .place import chains_of
 
-# Cycles of a vector of integers that becomes f32, and of one of f32 that is written and read again. One core of a Zen 3: 12544 pixels of
-# 16 and 64 channels, 4 and 20 us; of 64, written and read, 31.
+# Cycles to convert a vector of integers to f32, and to write and read a vector of f32. One core of a Zen 3: 12544 pixels of 16 and
+# 64 channels take 4 and 20 us; of 64, written and read, 31.
 _WIDENED, _AGAIN = 1.0, 1.0
 
 
 def keep_floats(mod: tvm.IRModule, target: CpuTarget, math: str) -> tuple[tvm.IRModule, list[str]]:
-    """Return a module that computes integer convolutions and products in f32 where that is estimated to be faster, and a line for each."""
+    """Return a module with integer convolutions and products in f32 where that is estimated to be faster, and a line for each."""
     lines: list[str] = []
 
     def keeping(new: tvm.IRModule, function: relax.Function) -> _Keeping:
@@ -48,7 +48,7 @@ def keep_floats(mod: tvm.IRModule, target: CpuTarget, math: str) -> tuple[tvm.IR
 
 
 def estimates(problem: Problem, target: CpuTarget, math: str) -> tuple[float, float]:
-    """Return the cycles of an integer problem, and of the same layer in f32, with the conversions around their kernels."""
+    """Return the cycles of an integer problem, and of the same layer in f32 with the conversions around its kernel."""
     shape = {"dtype": "f32", "zero_point": 0, "filter_zero_point": 0, "epilogue": ()}
     in_f32 = problem.with_(**shape, bias=True, bias_dtype="")
     lanes = target.vector_bits // F32_BITS
@@ -58,12 +58,12 @@ def estimates(problem: Problem, target: CpuTarget, math: str) -> tuple[float, fl
 
 
 def least_cycles(problem: Problem, target: CpuTarget, math: str) -> float:
-    """Return the cycles of the algorithm that a problem is estimated to be fastest by."""
+    """Return the least estimate of a problem's cycles by any algorithm."""
     return applicable(problem, target, math)[0].cycles(problem, target)
 
 
 def _follow_sums(chain: EpilogueChain, graph: Graph) -> set[relax.Var]:
-    """Return the variables of a chain's sums in integers: the convolution's, and that with a bias."""
+    """Return the variables of a chain's integer sums, of the convolution and its bias, and of their conversion."""
     found = {each for each in graph.values if each.name == chain.name}
     variable = next(iter(found))
     while str(variable.ty.dtype) == "int32":
@@ -79,7 +79,7 @@ class _Keeping(PyExprMutator):  # type: ignore[misc]
         self._kept = kept
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        """Bind sums that are kept in f32 to variables of that type, without their later conversion to f32."""
+        """Bind kept sums to variables of f32, without their later conversion."""
         if binding.var not in self._kept:
             super().visit_var_binding_(binding)
             return

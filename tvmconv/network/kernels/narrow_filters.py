@@ -1,8 +1,8 @@
-"""Filters of 16 bits, which integers of 8 bits less a zero point are, as ones of 8 bits, of which instructions multiply twice as many.
+"""Replace 16-bit filters, which are 8-bit integers minus a zero point, by 8-bit ones, of which an instruction multiplies twice as many.
 
-Of each output channel a number is taken off the filter, so that it has 8 bits; the sums then lack that number times the sum of the data
-below the taps, which is a convolution by ones to one channel, and added by the loop that follows. All of it is counted. Where Winograd's
-transforms are fastest nothing is gained: their numbers are of 16 bits whatever the filter's are.
+A number is subtracted from each output channel's filter so that it fits in 8 bits. The sums then lack this number times the sum of the data
+under the taps, which a convolution by ones to one channel computes and the next loop adds. The estimates include both. Where Winograd's
+transforms are fastest, nothing is gained: transformed filters have 16 bits anyway.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from .keep_floats import least_cycles
 from .place import chains_of
 
 Array = npt.NDArray[Any]
-# Cycles of a vector of sums that a loop scales and rounds, instead of the kernel: most are a division's. Two cores of a Zen 4: 3136 pixels
-# of 64 channels, 35 us.
+# Cycles to scale and round a vector of sums in a loop outside the kernel, mostly a division. Two cores of a Zen 4: 3136 pixels of
+# 64 channels take 35 us.
 _ROUNDED = 16.0
 
 
@@ -50,14 +50,14 @@ def narrow_filters(mod: tvm.IRModule, target: CpuTarget, math: str) -> tvm.IRMod
 
 
 def is_faster(problem: Problem, target: CpuTarget, math: str) -> bool:
-    """Return whether a problem has a 16-bit filter, and an 8-bit one with its additional sums is estimated to be faster."""
+    """Return whether a problem has a 16-bit filter, and an 8-bit filter with the additional sums is estimated to be faster."""
     if problem.types.filter != "s16" or problem.groups > 1:
         return False
     if applicable(problem, target, math)[0].schedules == "winograd":
         return False
     try:
         narrow = problem.with_(dtype=f"{problem.types.data}s8s32", bias=False, bias_dtype="", epilogue=())
-    except InvalidProblemError:  # sums of other numbers may pass 32 bits
+    except InvalidProblemError:  # the other sums may exceed 32 bits
         return False
     ones = narrow.with_(out_channels=1)
     own, parts = (sum(least_cycles(each, target, math) for each in of) for of in ((problem,), (narrow, ones)))
@@ -73,7 +73,7 @@ class _Narrowing(Rebinding):
         self._chosen = chosen
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return the sums of a convolution or product that is chosen."""
+        """Return the sums of a chosen convolution or product; None if some output channel's filter does not fit in 8 bits."""
         if binding.var not in self._chosen:
             return None
         call = self.visit_expr(binding.value)
@@ -81,19 +81,23 @@ class _Narrowing(Rebinding):
         axis = 1 if is_product(call) else call.attrs.kernel_layout.index("O")
         array = constant(filter_)
         assert array is not None
+        array = array.astype(np.int32)
         taken, shape = _excess(array, axis), [1] * call.ty.ndim
+        narrow = array - taken
+        if (narrow != narrow.astype(np.int8)).any():
+            return None
         shape[-1 if is_product(call) else call.attrs.data_layout.index("C")] = taken.size
         ones = np.ones([1 if at == axis else size for at, size in enumerate(array.shape)], np.int8)
         sums, below = (
             self.builder_.emit(relax.Call(call.op, [data, relax.const(each)], call.attrs))
-            for each in ((array - taken).astype(np.int8), ones)
+            for each in (narrow.astype(np.int8), ones)
         )
-        lacking = relax.op.multiply(below, relax.const(taken.reshape(shape).astype(np.int32)))
+        lacking = relax.op.multiply(below, relax.const(taken.reshape(shape)))
         return relax.op.add(sums, self.builder_.emit(lacking))
 
 
 def _excess(array: Array, axis: int) -> Array:
-    """Return the least number to subtract from each output channel's filter, along an axis, so that 8 bits hold it."""
+    """Return the smallest number to subtract from each output channel's filter, along an axis, so that it fits in 8 bits."""
     others = tuple(each for each in range(array.ndim) if each != axis)
     least, greatest = ROWS["s8"].range or (0, 0)
     above = np.maximum(array.max(others, keepdims=True) - greatest, 0)

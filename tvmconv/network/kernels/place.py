@@ -1,4 +1,4 @@
-"""Place kernels: find their problems, build them, and call them."""
+"""Place kernels: find their problems, build them, and replace operators by calls."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ from .weight_budget import room_for
 
 
 def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tvm.IRModule, list[ConvolutionRow]]:
-    """Return a module that calls our kernels, and a row for each convolution; the model came with so many bytes of `weights`."""
+    """Return a module that calls our kernels, and a row for each convolution; `weights` are the bytes of the model's constants."""
     chains, rows = {}, []
     reproducible = options.math == "reproducible"
+    # Strict math has no transforms, which enlarge filters.
+    math = "strict" if options.is_small and not reproducible else options.math
     for variable, function in mod.functions_items():
         if isinstance(function, relax.Function):
             chains[variable], refused = chains_of(variable.name_hint, function, attends=not reproducible)
@@ -38,17 +40,14 @@ def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tv
         build_kernels,
         target=options.target,
         records=options.records,
-        # Transforms are what enlarges filters.
-        math="strict" if options.is_small and not reproducible else options.math,
+        math=math,
         progress=options.progress,
         trials=options.trials,
         seconds=options.seconds,
     )
     room = Room(0) if options.is_small else room_for(fixed, mod, weights)
     kernels = built([chain.problem for chain in fixed], room=room)
-    free = build_families(
-        sizes_of(every, mod), options.target, "strict" if options.is_small else options.math, options.progress
-    )
+    free = build_families(sizes_of(every, mod), options.target, math, options.progress)
     replacing = KernelReplacing(
         mod, kernels, built(products, prepacked=False), free, packs_late=options.file == "small"
     )
@@ -62,16 +61,16 @@ def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tv
 def chains_of(
     name: str, function: relax.Function, attends: bool = True
 ) -> tuple[dict[relax.Var, Followed], list[ConvolutionRow]]:
-    """Return the chains of a function by the variables of their outputs, and the convolutions that none covers.
+    """Return the chains of a function by their output variables, and a row for each convolution that no kernel covers.
 
-    Products of attention are left to one function, if it `attends`.
+    If it `attends`, products of attention are left to the function of attention.
     """
     graph = Graph(function)
     chains: dict[relax.Var, Followed] = {}
     refused: list[ConvolutionRow] = []
     attended = products_of_attention(graph) if attends else set()
     taken: Taken = {}
-    # A sum of two convolutions is part of the later one, as it is where a bundle is built from a model.
+    # Backwards: the later of two added convolutions takes the sum, as where a bundle is built from a model.
     for variable in reversed(graph.values):
         call = graph.call(variable)
         if call is None or variable in attended:

@@ -1,4 +1,4 @@
-"""Replace operators by calls of kernels, and report each."""
+"""Replace operators by calls of kernels, and report on each."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ...family_text import format_family
 from ...problem import Problem
 from ...runtime.arrays import KERNEL_TYPES
 from ...signature import format_signature
+from ..ir.extents import has_extents
 from ..ir.free import dims_of, equal, product
 from ..ir.mutator import Rebinding
 from ..ir.nodes import name_new
@@ -24,7 +25,7 @@ from .data_matmul import DataProduct
 from .families import FreeKernel
 from .fuse_epilogue import EpilogueChain, Followed
 
-# Times that a filter may grow by being packed where the file is to be small: as whole register tiles enlarge it.
+# Growth of a filter by packing that a small file allows: rounding up to whole register tiles.
 MOST_GROWTH = 1.05
 
 
@@ -35,13 +36,13 @@ class ConvolutionRow:
     Attributes
     ----------
     name
-        The function, and the variable that the convolution was bound to.
+        Name of the function, and of the convolution's variable.
     signature, algorithm, origin
-        Our kernel: its problem, and how it was compiled. Empty if it is TVM's.
+        Problem of our kernel, and how it was compiled; empty where TVM compiles the convolution.
     function
-        The function that is our kernel, by its name in the module.
+        Name of our kernel's function in the module.
     why
-        Why it is TVM's; empty if it is ours.
+        Reason why TVM compiles it; empty where our kernel is used.
     """
 
     name: str
@@ -54,7 +55,7 @@ class ConvolutionRow:
 
 @mutator
 class KernelReplacing(Rebinding):
-    """Binds the outputs of chains to calls of their kernels; if it `packs_late`, filters that packing enlarges are packed by calls, too."""
+    """Mutator that replaces chains by calls of their kernels; if it `packs_late`, steps of the network pack filters that packing enlarges."""
 
     def __init__(
         self,
@@ -68,15 +69,15 @@ class KernelReplacing(Rebinding):
         self._mod, self._kernels, self._of_data, self._free, self._packs_late = mod, kernels, of_data, free, packs_late
         self._chains: Mapping[Any, Followed] = {}
         self._filters: Mapping[Any, Any] = {}
-        # By their problems, or families and pads, and names.
+        # Functions by problem, or family and pads, and by name.
         self._functions: dict[tuple[Any, str], Any] = {}
-        # Outputs of kernels, by the variables whose values they are in the module.
+        # Outputs of kernels by the variables that they replace.
         self._outputs: dict[Any, relax.Var] = {}
 
     def replace(self, variable: Any, chains: Mapping[Any, Followed]) -> None:
         """Rewrite one function of the module."""
         self._chains = {output: chain for output, chain in chains.items() if self._kernel(chain)}
-        # Here, not where they are used: TVM's visitors make RuntimeErrors of all errors.
+        # Here, not where they are used: TVM's visitors turn all errors into RuntimeErrors.
         self._filters = {
             output: self._given_filter(chain)
             for output, chain in self._chains.items()
@@ -94,11 +95,14 @@ class KernelReplacing(Rebinding):
         return name_new(self.builder_.finalize())
 
     def row(self, function: str, chain: Followed) -> ConvolutionRow:
-        """Return the report's row of a function's chain."""
+        """Return the report's row for a chain."""
         name, kernel, family = f"{function}.{chain.name}", self._kernel(chain), chain.family
         signature = format_signature(chain.problem) if family is None else format_family(family)
         if kernel is None:
-            return ConvolutionRow(name, signature, why="no algorithm gives a right kernel")
+            known = family is None or has_extents(self._mod)
+            return ConvolutionRow(
+                name, signature, why="no algorithm gives a correct kernel" if known else "its shapes are not fixed"
+            )
         return ConvolutionRow(
             name, signature, kernel.algorithm, kernel.origin, self._functions[_key(chain), _name(chain)].name_hint
         )
@@ -113,7 +117,7 @@ class KernelReplacing(Rebinding):
         return _view(output, dims_of(binding.var.ty), str(binding.var.ty.dtype))
 
     def _given_filter(self, chain: EpilogueChain) -> Array:
-        """Return a filter as its kernel takes it, or as the problem has it, to be packed by a call."""
+        """Return a filter packed for its kernel, or the plain one if a step packs it."""
         kernel = self._kernel(chain)
         assert kernel is not None
         return plain_filter(chain.filter, chain.problem) if self._is_late(kernel) else kernel.packed(chain.filter)
@@ -122,7 +126,7 @@ class KernelReplacing(Rebinding):
         return self._packs_late and isinstance(kernel, NetworkKernel) and kernel.growth > MOST_GROWTH
 
     def _packed(self, chain: Followed) -> relax.Expr:
-        """Return the filter of a chain as its kernel takes it."""
+        """Return the filter operand of a chain's kernel."""
         kernel = self._kernel(chain)
         if isinstance(chain, DataProduct):
             tensor = self._given(chain.filter, chain, "filter")
@@ -137,9 +141,9 @@ class KernelReplacing(Rebinding):
         return self.builder_.emit(relax.call_tir(function, [tensor, tensor], kernel.packed_type))
 
     def _given(self, given: Any, chain: Followed, name: str) -> relax.Expr:
-        """Return a tensor as a kernel's operand of this name; another kernel's result keeps its layout."""
+        """Return a tensor as the operand called `name`; another kernel's result is taken in its own layout."""
         tensor = self._outputs.get(given, self.visit_expr(given))
-        if not isinstance(tensor, relax.Var):  # moved anew
+        if not isinstance(tensor, relax.Var):  # a new reshape or transposition
             tensor = self.builder_.emit(tensor)
         shape, dtype = chain.problem.operands[name]
         return self.builder_.emit(_view(tensor, _shape(chain, shape, given.ty), KERNEL_TYPES[dtype].name))
@@ -163,7 +167,7 @@ class KernelReplacing(Rebinding):
         return relax.call_tir(self._function((_key(chain), _name(chain)), function), args, made)
 
     def _function(self, key: tuple[Any, str], function: Any) -> Any:
-        """Return the module's function of a key, which ends with its name: this one."""
+        """Return the module's function for a key that ends with its name, adding it at first."""
         if key not in self._functions:
             self._functions[key] = self.builder_.add_func(function, key[1])
         return self._functions[key]
@@ -178,7 +182,7 @@ def _key(chain: Followed) -> Any:
 
 
 def _shape(chain: Followed, fixed: tuple[int, ...], type_: Any) -> tuple[Any, ...]:
-    """Return the shape in which a kernel takes or gives a tensor of a type: `fixed`, unless extents are free."""
+    """Return the shape of a kernel's argument for a tensor of a type: `fixed`, unless extents are free."""
     dims = dims_of(type_)
     if not chain.free or dims is None or len(fixed) == 1:
         return fixed
@@ -186,7 +190,7 @@ def _shape(chain: Followed, fixed: tuple[int, ...], type_: Any) -> tuple[Any, ..
 
 
 def _view(tensor: relax.Var, shape: Any, dtype: str) -> relax.Expr:
-    """Return a tensor in another shape, as the rows of a product are, or bf16 as its bits, which kernels take."""
+    """Return a tensor reshaped, as the rows of a product are, or bf16 as the integers that kernels take."""
     if str(tensor.ty.dtype) != dtype:
         return relax.op.memory.view(tensor, shape, dtype)
     same = dims_of(tensor.ty)

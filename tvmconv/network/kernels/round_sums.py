@@ -1,8 +1,8 @@
-"""Sums of two dequantized tensors, rounded to 8 bits again, as two multiply-adds of their integers.
+"""Compute sums of two dequantized tensors that are quantized to 8 bits again by two multiply-adds of their integers.
 
-Dequantizers, the sum, its bounds and the quotient round five times. A linear function of both integers, whose coefficients are within some
-last bits of the exact ones, rounds to the same number for all 65,536 pairs, in most models: that is tried here, pair by pair. Where no such
-function is found, the operators stay.
+Dequantizers, sum, bounds and quotient round five times. In most models, a linear function of both integers, with coefficients within a few
+ulps of the exact ones, rounds to the same result for all 65,536 pairs. Candidates are checked on all pairs; if none is found, the
+operators stay.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from ..ir.quantizers import is_quantizer
 from ..operators.quantize import QUANTIZED, step_of
 
 Array = npt.NDArray[Any]
-# Last bits by which each coefficient is moved: none works for half of random scales, one of these for nearly all.
+# Ulps added to each coefficient: 0 works for half of random scales, one of these for nearly all.
 _MOVES = range(-5, 6)
-# A function that differs from the exact one by last bits rounds otherwise only near a tie.
+# Distance from a tie beyond which candidates round as the exact function does.
 _NEAR = 1e-3
 _SIGNS = {"add": (1, 1), "subtract": (1, -1)}
 _BOUNDS: Mapping[Any, Callable[..., Step]] = {
@@ -47,7 +47,7 @@ _BOUNDS: Mapping[Any, Callable[..., Step]] = {
 
 @dataclass(frozen=True)
 class Addend:
-    """A dequantized tensor: its integers, times their factor, which has the sign of the sum."""
+    """A dequantized tensor, with its sign in the sum."""
 
     data: relax.Var
     scale: float
@@ -56,7 +56,7 @@ class Addend:
 
     @property
     def numbers(self) -> Array:
-        """The f32 number of each integer, in the order of bits."""
+        """The f32 value of each integer, in the order of bits."""
         return self.sign * (self.integers - self.zero_point).astype(np.float32) * np.float32(self.scale)
 
     @property
@@ -67,7 +67,7 @@ class Addend:
 
 @dataclass(frozen=True)
 class RoundedSum:
-    """A sum of two tensors, the bounds that follow it, and the step that rounds."""
+    """A sum of two tensors, the bounds after it, and the step that rounds."""
 
     addends: tuple[Addend, Addend]
     bounds: tuple[Step, ...]
@@ -75,7 +75,7 @@ class RoundedSum:
     out: str
 
     def table(self) -> Array:
-        """Return the integers of all pairs, each operator rounded to f32."""
+        """Return the model's results for all pairs of integers, each operator rounded to f32."""
         first, second = (each.numbers for each in self.addends)
         total = (first[:, None] + second).astype(np.float64)
         for bound in self.bounds:
@@ -83,7 +83,7 @@ class RoundedSum:
         return quantize(self.step, total, self.out).ravel()
 
     def coefficients(self) -> tuple[float, float, float] | None:
-        """Return the factors of both integers and what is added, of which all pairs round to the table's; None: none were found."""
+        """Return both factors and the shift of a function that gives the table's result for all pairs; None: none was found."""
         table, (least, greatest) = self.table(), ROWS[self.out].range or (0, 0)
         scale, zero = self.step.numbers
         exact = [each.sign * each.scale / scale for each in self.addends]
@@ -92,9 +92,11 @@ class RoundedSum:
         floats = [each.astype(np.float32) for each in pairs]
         value = pairs[0] * exact[0] + pairs[1] * exact[1] + exact[2]
         near = np.abs(value - np.floor(value) - 0.5) < _NEAR
-        if (np.clip(np.rint(value), least, greatest) != table)[~near].any():  # other bounds, or a scale that overflows
+        if (np.clip(np.rint(value), least, greatest) != table)[
+            ~near
+        ].any():  # tighter bounds, or a scale that overflows
             return None
-        # At ties alone, and then for all, whichever products and sums code generation makes one operation.
+        # First near ties, then on all pairs, with and without fused multiply-adds: code generation may fuse either.
         for moves in sorted(product(_MOVES, repeat=3), key=lambda each: sum(map(abs, each))):
             tried = tuple(_move(number, by) for number, by in zip(exact, moves, strict=True))
             if all(
@@ -108,7 +110,7 @@ class RoundedSum:
 
 
 def round_sums(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module whose rounded sums of two tensors of 8 bits are linear functions of their integers, where that is the same."""
+    """Return a module whose rounded sums of two 8-bit tensors are linear functions of their integers, where results are the same."""
     return each_function(mod, _Rounding, with_bindings=True)
 
 
@@ -119,7 +121,7 @@ class _Rounding(GraphMutator):
         self._operators = RelaxOperators(self._graph)
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return the function of two tensors that a quantizer rounds."""
+        """Return the linear function that replaces a quantizer's sum."""
         found = sum_of(binding.var, self._graph, self._operators)
         with np.errstate(all="ignore"):
             coefficients = None if found is None else found.coefficients()
@@ -130,7 +132,7 @@ class _Rounding(GraphMutator):
 
 
 def sum_of(variable: relax.Var, graph: Graph, operators: RelaxOperators) -> RoundedSum | None:
-    """Return the sum that a quantizer rounds; None: a variable is bound to something else."""
+    """Return the sum that a quantizer, bound to a variable, rounds; None: there is none."""
     call = graph.call(variable)
     bounds: list[Step] = []
     if call is None or not is_quantizer(call) or (step := step_of(call)) is None:
@@ -153,7 +155,7 @@ def sum_of(variable: relax.Var, graph: Graph, operators: RelaxOperators) -> Roun
 
 
 def _addend(operand: Any, graph: Graph, sign: int, alike: Any) -> Addend | None:
-    """Return a tensor of 8 bits by one scale, of the extents of a type; None: an operand is something else."""
+    """Return an operand that is an 8-bit tensor dequantized by one scale, of a type's shape; None for other operands."""
     call = graph.call(operand, "relax.dequantize") if isinstance(operand, relax.Var) else None
     if call is None or not isinstance(call.args[0], relax.Var) or str(call.ty.dtype) != "float32":
         return None
@@ -164,14 +166,14 @@ def _addend(operand: Any, graph: Graph, sign: int, alike: Any) -> Addend | None:
 
 
 def _move(number: float, by: int) -> np.float32:
-    """Return the f32 number so many last bits from a number, away from 0."""
+    """Return the f32 number `by` ulps from a number, away from 0."""
     return np.float32((np.float32(number).view(np.int32) + np.int32(by)).view(np.float32))
 
 
 def _roundings(
     first: Array, second: Array, factor: np.float32, other: np.float32, shift: np.float32
 ) -> Iterator[Array]:
-    """Yield ``factor * first + (other * second + shift)`` by products and sums, and by multiply-adds, of either and both."""
+    """Yield ``factor * first + (other * second + shift)`` with each of the two multiply-adds fused or not."""
     for inner in (second * other + shift, multiply_add(second, other, np.broadcast_to(shift, second.shape))):
         yield first * factor + inner
         yield multiply_add(first, factor, inner)

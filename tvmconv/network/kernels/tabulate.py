@@ -1,7 +1,7 @@
-"""Functions of one number of 8 bits, such as a HardSwish between quantizers, as tables of their 256 values.
+"""Replace functions of one 8-bit number, such as a HardSwish between quantizers, by tables of their 256 values.
 
-All that lies between a tensor of 8 bits and a quantizer of as many elements, further quantizers too, is computed here, each operator
-rounded to f32; elementary functions are rounded once.
+Operators between an 8-bit tensor and a quantizer of the same shape, other quantizers included, are evaluated here, each rounded to f32;
+elementary functions are rounded once.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ..ir.quantizers import is_quantizer
 from ..operators.quantize import QUANTIZED, step_of
 
 FUNCTION = "tvmconv_network_lookup"
-# Values of a function of each of the 256 numbers of a tensor, in the order of their bits.
+# A tensor, and the 256 values of a function of its numbers, in the order of their bits.
 Table = tuple[relax.Var, npt.NDArray[Any]]
 
 
 def tabulate(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a module with table lookups in place of quantizers' functions of one 8-bit tensor."""
+    """Return a module with table lookups in place of quantized functions of one 8-bit tensor."""
     return each_function(mod, _Tabulating, with_bindings=True)
 
 
@@ -44,7 +44,7 @@ class _Tabulating(GraphMutator):
         self._tables = tables_of(self._graph)
 
     def rebound(self, binding: relax.VarBinding) -> relax.Expr | None:
-        """Return the lookup of a quantizer's results."""
+        """Return the lookup that replaces a quantizer."""
         if binding.var not in self._tables:
             return None
         leaf, values = self._tables[binding.var]
@@ -52,7 +52,7 @@ class _Tabulating(GraphMutator):
 
 
 def tables_of(graph: Graph) -> dict[relax.Var, Table]:
-    """Return the tables of quantizers, by the variables that they are bound to."""
+    """Return the tables of quantizers by their variables."""
     known: dict[Any, Table] = {}
     operators = RelaxOperators(graph)
     with np.errstate(all="ignore"):
@@ -64,7 +64,7 @@ def tables_of(graph: Graph) -> dict[relax.Var, Table]:
 
 
 def _make(variable: relax.Var, graph: Graph, operators: RelaxOperators, known: dict[Any, Table]) -> Table | None:
-    """Return an operator's result for each value of an 8-bit tensor; None if it reads another tensor, or is unknown."""
+    """Return an operator's table; None if it is no function of one 8-bit tensor, or unknown."""
     call = graph.call(variable)
     if call is None:
         return None
@@ -89,7 +89,7 @@ def _make(variable: relax.Var, graph: Graph, operators: RelaxOperators, known: d
 
 
 def _compute(function: str | Step, args: Sequence[Any]) -> npt.NDArray[Any]:
-    """Return a function of arrays and numbers of f32: arithmetic in f32, all else in float64."""
+    """Return a function of f32 arrays and numbers: arithmetic in f32, other functions in float64."""
     if isinstance(function, str) and function in FUNCTIONS:
         return np.asarray(FUNCTIONS[function](*args))
     step = Step(function) if isinstance(function, str) else function
@@ -107,7 +107,7 @@ def _dequantize(call: relax.Call, known: dict[Any, Table]) -> Table | None:
 
 
 def look_up(builder: relax.BlockBuilder, data: relax.Var, values: npt.NDArray[Any]) -> relax.Expr:
-    """Return a table's entries for a tensor's 8-bit numbers, by a C function (`tvmconv/lowering/native/operators/lookup.c`)."""
+    """Return the lookup of a tensor's 8-bit numbers in a table, by a C function (`tvmconv/lowering/native/operators/lookup.c`)."""
 
     def called(data: te.Tensor, table: te.Tensor) -> te.Tensor:
         count = product(list(data.shape))

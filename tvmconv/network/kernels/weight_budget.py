@@ -11,14 +11,14 @@ from ...building.decision.rank import Room
 from ..ir.constants import DistinctArrays, constant_sizes
 from .fuse_epilogue import EpilogueChain
 
-# Ratio of a network's weights to the model's, at most, and the part of the kernels' time that may be lost for that.
+# Largest ratio of a network's weights to the model's, and the fraction of the kernels' time that may be lost for it.
 MOST_TIMES, MOST_LOSS = 1.3, 0.02
 
 
 def room_for(chains: Iterable[EpilogueChain], mod: tvm.IRModule, given: int) -> Room:
-    """Return the room for the filters of a module's `chains`; the model's constants had so many bytes.
+    """Return the room for the filters of a module's `chains`; `given` are the bytes of the model's constants.
 
-    Bytes of the module's other constants are subtracted. A network has one filter for all chains of a problem with equal filters.
+    Bytes of the module's other constants are subtracted. Chains with equal problems and filters share one filter.
     """
     chains, constants, filters = list(chains), DistinctArrays(), DistinctArrays()
     of_chains = {constants.number(chain.constant) for chain in chains}

@@ -1,7 +1,7 @@
 """Schedule of concatenations along the last axis: a loop for each part, without conditions inside.
 
-Of joined tensors, what is computed of each element asks for each which part it is in, so that vectors become single numbers.
-Here a row is a loop over each part, one after the other.
+Operators after a concatenation test for each element which part it is in, which prevents vectorization. Here each row is a sequence of
+loops, one over each part.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
 class Segments(dlight.ScheduleRule):  # type: ignore[misc]
-    """Schedule of functions whose last axis is in parts: rows by vectors."""
+    """Schedule of functions whose last axis has parts: vectors along each part of a row."""
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool) -> s_tir.Schedule | None:
-        """Return the schedule of a function; None if its last axis is not in parts."""
+        """Return the schedule of a function; None if its last axis has no parts."""
         sch = one_stage(func)
         if sch is None or not choices(func.body):
             return None
@@ -37,7 +37,7 @@ class Segments(dlight.ScheduleRule):  # type: ignore[misc]
 
 
 def _by_rows(block: Any) -> Any:
-    """Return the loops of a block that stores an element of each row after the other; None: it is not so."""
+    """Return the loops of a block that stores rows with parts; None for other blocks."""
     store, variables = block.body, [each.var for each in block.iter_vars]
     extents = [int(each.dom.extent) for each in block.iter_vars]
     if not isinstance(store, tirx.BufferStore) or len(variables) < 2:
@@ -45,7 +45,7 @@ def _by_rows(block: Any) -> Any:
     if not store.indices[-1].same_as(variables[-1]):
         return None
     bounds = bounds_of(store.value, variables[-1], extents[-1])
-    # A part shorter than a vector gains nothing by it.
+    # Functions with fewer elements than a vector gain nothing.
     if bounds is None or len(bounds) < 3 or prod(extents) < _LANES:
         return None
     integer = str(variables[0].ty.dtype)
@@ -62,7 +62,7 @@ def _by_rows(block: Any) -> Any:
 
 
 def bounds_of(value: Any, variable: Any, extent: int) -> list[int] | None:
-    """Return the values where conditions on a variable change, with both its ends; None if a condition is not a comparison."""
+    """Return the values at which conditions on a variable change, 0 and the extent included; None if a condition is no comparison."""
     bounds = {0, extent}
     for call in choices(value):
         condition = call.args[0]
@@ -74,7 +74,7 @@ def bounds_of(value: Any, variable: Any, extent: int) -> list[int] | None:
         if len(numbers) != 1 or not any(side.same_as(variable) for side in (condition.a, condition.b)):
             return None
         first = condition.a.same_as(variable)
-        # v < n and v >= n change at n, v <= n and v > n behind it; the other way round for n on the left.
+        # v < n and v >= n change at n, v <= n and v > n at n + 1; the reverse for n on the left.
         behind = isinstance(condition, (tirx.LE, tirx.GT)) if first else isinstance(condition, (tirx.LT, tirx.GE))
         bounds.add(min(max(numbers[0] + behind, 0), extent))
     return sorted(bounds)
@@ -99,11 +99,11 @@ def _part(store: Any, variable: Any, places: dict[Any, Any], begin: int, end: in
 
 
 def store_of(store: Any, variable: Any, places: dict[Any, Any], at: Any, extents: dict[Any, int]) -> Any:
-    """Return the store of one element, its conditions decided."""
+    """Return the store of one element with its conditions simplified away."""
     analyzer = sym.Analyzer()
     for each, extent in extents.items():
         analyzer.bind(each, Range(0, extent))
     indices = [substitute(index, {**places, variable: at}) for index in store.indices]
-    # Places of rows later: the simplifier would join them with the part's.
+    # Indices of rows are substituted later: the simplifier would merge them with the part's.
     value = substitute(analyzer.simplify(substitute(store.value, {variable: at})), places)
     return tirx.BufferStore(store.buffer, value, indices)

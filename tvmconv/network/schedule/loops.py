@@ -1,4 +1,4 @@
-"""Functions that compute each element of one array by itself, and loops of our own for them."""
+"""Elementwise functions of one stage, and loops of our own for them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _CHOICE = "prim.if_then_else"
 
 
 def one_stage(func: tirx.PrimFunc) -> s_tir.Schedule | None:
-    """Return the schedule of a function whose stages can all be inlined into the last, which is no reduction; None for another function.
+    """Return the schedule of a function of fixed extents with all stages inlined into the last; None if some cannot be, or reduce.
 
-    Extents are fixed. A stage that is to be KEPT is no part of others: of a scan, each would compute all before it again.
+    Stages marked KEPT are not inlined: each element of a scan would compute all earlier ones again.
     """
     sch = s_tir.Schedule(func)
     stages = normalize_prim_func(sch)
@@ -38,13 +38,13 @@ def one_stage(func: tirx.PrimFunc) -> s_tir.Schedule | None:
 
 
 def only_block(sch: s_tir.Schedule) -> Any:
-    """Return the one block of a schedule that :func:`one_stage` returned, in its root block."""
+    """Return the only block inside the root block of a schedule from :func:`one_stage`."""
     (block,) = find_all(sch.mod["main"].body.block.body, s_tir.SBlock)
     return block
 
 
 def with_loops(sch: s_tir.Schedule, loops: Any, buffers: Sequence[Any] = ()) -> s_tir.Schedule:
-    """Return a schedule of the function with these loops in the place of its own, and buffers that they need beside them."""
+    """Return a schedule of the function with `loops` in place of its own, which allocates `buffers` for them."""
     root = sch.mod["main"].body
     block = root.block
     made = s_tir.SBlock(
@@ -55,7 +55,7 @@ def with_loops(sch: s_tir.Schedule, loops: Any, buffers: Sequence[Any] = ()) -> 
 
 
 def choices(expr: Any) -> list[Call]:
-    """Return the calls of an expression that compute one of two values alone, by a condition."""
+    """Return the calls of if_then_else in an expression, which evaluate one of two values."""
     return [each for each in find_all(expr, Call) if isinstance(each.op, tvm.ir.Op) and each.op.name == _CHOICE]
 
 

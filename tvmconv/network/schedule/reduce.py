@@ -1,6 +1,6 @@
-"""Schedule of sums, maxima and minima along rows: each in parts that are a vector, with elementwise stages before them inlined.
+"""Schedule of sums, maxima and minima along rows: a vector of partial results for each row, elementwise stages before it inlined.
 
-dlight's rule for CPUs takes one number after the other, and few threads where there are few rows.
+dlight's rule for CPUs reduces scalars one after another, and uses few threads where there are few rows.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ..ir.ordering import greater, less
 from .loops import loop, with_loops
 from .stages import LEAST_PARALLEL, TASKS, are_last, inline, is_fixed, schedule
 
-# Parts of a result, and the vectors that combine the rest of a row with them.
+# Number of partial results, and lengths of the vectors for the tail of a row.
 _LANES, _REST = 16, (8, 4, 1)
-# Parts that are still combined as a vector, of 128 bits; LLVM combines numbers of a longer one by many shuffles.
+# Partial results combined as scalars at the end, a vector of 128 bits; from longer vectors LLVM would extract them by many shuffles.
 LEAST_HALF = 4
 _OPERATORS = (tirx.Add, tirx.Max, tirx.Min)
 _TYPES = ("float32", "float64", "int32", "int64")
@@ -38,7 +38,7 @@ class RowReductions(dlight.ScheduleRule):  # type: ignore[misc]
     """Schedule of reductions along the last axes of contiguous reads, by vectors."""
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool) -> s_tir.Schedule | None:
-        """Return the schedule of a function; None if something in it is reduced in another way."""
+        """Return the schedule of a function; None if it has another kind of reduction."""
         sch = s_tir.Schedule(func)
         stages = normalize_prim_func(sch)
         if not stages or not all(map(is_fixed, stages)) or all(stage.is_injective() for stage in stages):
@@ -59,7 +59,7 @@ class RowReductions(dlight.ScheduleRule):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class _Axis:
-    """A contiguous axis of reads, and the variables that it stands for."""
+    """A contiguous axis of reads, the fusion of `variables`."""
 
     variables: tuple[tuple[Any, int], ...]
 
@@ -80,7 +80,7 @@ class _Axis:
 class _RowLoops:
     """The loops of a block that reduces rows.
 
-    Few rows of many elements are cut into chunks, whose parts of the results are joined at last.
+    Where rows are few and long, they are cut into chunks, whose partial results are combined at the end.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class _RowLoops:
         self._rows, self._outer, self._along = rows, outer, along
         self._type, self._integer = str(store.buffer.dtype), str(along.variables[0][0].ty.dtype)
         self._parallel = rows.extent * prod(size for _, size in outer) * along.extent >= LEAST_PARALLEL
-        # A chunk is of iterations of the first of the outer loops, or of whole vectors of a row.
+        # A chunk has iterations of the first outer loop, or whole vectors of a row.
         steps = outer[0][1] if outer else along.extent // _LANES
         self._size = -(-steps // min(-(-TASKS // rows.extent), steps)) if self._parallel else steps
         self._chunks = -(-steps // self._size) if outer else steps // self._size
@@ -99,7 +99,7 @@ class _RowLoops:
 
     @classmethod
     def of(cls, block: Any) -> _RowLoops | None:
-        """Return the loops of a block; None if it is no reduction along rows of contiguous numbers."""
+        """Return the loops of a block; None if it is no reduction along contiguous rows."""
         store, init = block.body, block.init
         axes = [(each.var, int(each.dom.extent), each.iter_type == tirx.IterVar.DataPar) for each in block.iter_vars]
         kept, given = ([(var, extent) for var, extent, keep in axes if keep == of] for of in (True, False))
@@ -118,7 +118,7 @@ class _RowLoops:
         return cls(store, init.value, operation, _Axis(tuple(kept)), given[:-count], along)
 
     def loops(self) -> Any:
-        """Return the loops over rows, and over their chunks before."""
+        """Return the loops over rows, after those over their chunks."""
         row, extent = tirx.Var("row", self._integer), self._along.extent
         places = self._rows.places(row)
         if self.partial is None:
@@ -140,7 +140,7 @@ class _RowLoops:
         return tirx.SeqStmt([chunks, self._for_each(row, self._rows.extent, False, joined)])
 
     def _chunk(self, parts: Any, task: Any) -> list[Any]:
-        """Return the reduction of a chunk of a row, which keeps its parts."""
+        """Return the reduction of a chunk of a row, and the store of its partial results."""
         row, chunk = tirx.floordiv(task, self._chunks), tirx.floormod(task, self._chunks)
         places = self._rows.places(row)
         if self._outer:
@@ -159,7 +159,7 @@ class _RowLoops:
         return [reduced, loop(lane, _LANES, tirx.ForKind.VECTORIZED, kept)]
 
     def _for_each(self, variable: Any, count: int, parallel: bool, fill: Callable[[Any], list[Any]]) -> Any:
-        """Return a loop over the operations of `fill` on parts of its own."""
+        """Return a loop over the statements of `fill`, each iteration with partial results of its own."""
         parts = tirx.decl_buffer((_LANES,), self._type, "parts", scope="local")
         lane = tirx.Var("lane", self._integer)
         start = loop(lane, _LANES, tirx.ForKind.VECTORIZED, tirx.BufferStore(parts, self._start, [lane]))
@@ -168,7 +168,7 @@ class _RowLoops:
         return loop(variable, count, kind, s_tir.SBlockRealize([], tirx.const(True, "bool"), inner))
 
     def _reduced(self, parts: Any, places: Any, outer: Sequence[Any], begin: Any, extent: int) -> Any:
-        """Return loops that bring elements from `begin` of a row, and of all of `outer`, to the parts."""
+        """Return loops that combine `extent` elements of a row from `begin` on, for all iterations of `outer`, with the partial results."""
         statements, done = [], 0
         for lanes in (_LANES, *_REST):
             count = (extent - done) // lanes
@@ -187,14 +187,14 @@ class _RowLoops:
         return made
 
     def _combined(self, parts: Any, element: Callable[[Any], Any], lanes: int) -> Any:
-        """Return a vector of elements brought to the first parts."""
+        """Return the combination of a vector of elements with the first partial results."""
         lane = tirx.Var("lane", self._integer)
         value = self._combine(tirx.BufferLoad(parts, [lane]), element(lane))
         kind = tirx.ForKind.VECTORIZED if lanes > 1 else tirx.ForKind.SERIAL
         return loop(lane, lanes, kind, tirx.BufferStore(parts, value, [lane]))
 
     def _whole(self, parts: Any, places: Any) -> Any:
-        """Return the combination of the parts, by halves while these are vectors, and the store of the result."""
+        """Return the combination of the partial results, by halves while they are vectors, and the store of the result."""
         halves, lanes = [], _LANES
         while lanes > LEAST_HALF:
             lanes //= 2
@@ -204,12 +204,12 @@ class _RowLoops:
         return tirx.SeqStmt([*halves, tirx.BufferStore(self._store.buffer, combine_halves(terms, self._combine), at)])
 
     def _second_half(self, parts: Any, lanes: int) -> Any:
-        """Return the combination of the second half of so many parts with the first."""
+        """Return the combination of the second `lanes` partial results with the first."""
         return self._combined(parts, lambda lane: tirx.BufferLoad(parts, [lane + lanes]), lanes)
 
 
 def combine_halves(terms: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:
-    """Return terms combined by halves: short chains of dependences, and neighbours combined as vectors."""
+    """Return terms combined by halves, which gives short dependence chains, and vector operations on neighbours."""
     left = list(terms)
     while len(left) > 1:
         half = len(left) // 2
@@ -218,7 +218,7 @@ def combine_halves(terms: Sequence[Any], combine: Callable[[Any, Any], Any]) -> 
 
 
 def _operation(store: Any) -> _Operation | None:
-    """Return a block's combining operation, and the element combined with the result; None if the update is no function of both."""
+    """Return a block's combining operation, and the element that it combines with the result; None for other updates."""
     value, own, element = store.value, None, None
     combine: Callable[[Any, Any], Any] | None = None
     if isinstance(value, _OPERATORS):
@@ -231,7 +231,7 @@ def _operation(store: Any) -> _Operation | None:
 
 
 def _together(load: Any, last: Sequence[tuple[Any, int]]) -> bool:
-    """Return whether a load does not depend on some variables, or is contiguous along them as its last indices."""
+    """Return whether a load is independent of some variables, or has them as its last indices, over whole axes."""
     if not any(uses(index, *(variable for variable, _ in last)) for index in load.indices):
         return True
     sizes = [number_of(size) for size in load.source.shape]

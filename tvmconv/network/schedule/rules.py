@@ -1,8 +1,7 @@
-"""Schedules of TVM's operators: dlight's rules, and one of ours for the rest.
+"""Schedules of TVM's operators: dlight's rules, and ours for the rest.
 
-TVM's operators come unscheduled, as loops of one thread. dlight has rules for CPUs for softmax and its like, and for
-products with a vector. For all else there is a rule here: what computes each element by itself goes into its readers, the
-outer loops run in parallel, the innermost by vectors.
+TVM's operators come unscheduled, as serial loops. dlight has rules for CPUs for reductions and for matrix-vector products. The rules here
+handle the rest: elementwise stages are inlined into their readers, outer loops run in parallel, the innermost is vectorized.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from .reduce import RowReductions
 from .stages import LEAST_PARALLEL, cut_to_vectors, inline, is_fixed, schedule
 from .transpose import Transposes
 
-# Marks functions whose stages have rows in common, to be computed row by row.
+# Marks functions whose stages share rows, to be computed row by row.
 ROWS = "tvmconv.rows"
-# Marks the stage of products in tiles, with the rows of a tile. Its function is another once it is fused.
+# Marks the stage of products in tiles, with the rows of a tile; a stage, since fusion replaces its function.
 TILES = "tvmconv.tiles"
-# A stage with so much less to compute than the largest does not decide how a function is scheduled.
+# Stages smaller than the largest by this factor do not decide how a function is scheduled.
 _MINOR = 16
-# Times that a rule may compute an element, such as one of a tail that is masked out.
+# Largest factor by which a rule may repeat work, such as elements of a masked tail.
 _REPEATED = 2
 
 
 def schedule_others(target: CpuTarget) -> tvm.transform.Pass:
-    """Return the pass that schedules every function of a module that has no schedule, for a target's vectors."""
+    """Return the pass that schedules a module's unscheduled functions for a target's vectors."""
     return dlight.ApplyDefaultSchedule(
         _Rows(),
         _Free(),
@@ -50,7 +49,7 @@ def schedule_others(target: CpuTarget) -> tvm.transform.Pass:
 
 
 class _Free(dlight.ScheduleRule):  # type: ignore[misc]
-    """Schedule of functions with free extents: outer loops in parallel, the innermost by vectors where its extent is fixed."""
+    """Schedule of functions with free extents: outer loops in parallel, the innermost vectorized where its extent is fixed."""
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool) -> s_tir.Schedule | None:
         """Return the schedule of a function; None if all extents are fixed."""
@@ -65,9 +64,9 @@ class _Free(dlight.ScheduleRule):  # type: ignore[misc]
 
 
 class _Rows(dlight.ScheduleRule):  # type: ignore[misc]
-    """Schedule by rows, all stages of a row after each other; for functions marked ROWS, whose stages have the rows in common.
+    """Schedule of functions marked ROWS: all stages of a row one after another.
 
-    The last axis of a stage is a row's, or the parts of its sum; what has none is one number of a row.
+    A stage's last axis is the row's, or the partial sums of a row; a stage without it has one number for each row.
     """
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool) -> s_tir.Schedule | None:
@@ -99,7 +98,7 @@ class _Rows(dlight.ScheduleRule):  # type: ignore[misc]
 
 
 class _Tiles(dlight.ScheduleRule):  # type: ignore[misc]
-    """Compute products in tiles of sums in registers; for functions with a stage that is marked TILES."""
+    """Schedule of functions with a stage marked TILES: products with register tiles of sums."""
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool) -> s_tir.Schedule | None:
         """Return the schedule of a function; None if no stage is marked."""
@@ -123,7 +122,7 @@ class _Tiles(dlight.ScheduleRule):  # type: ignore[misc]
         sch.compute_at(tiles.block_rv, outer, preserve_unit_loops=True)
         cut_to_vectors(sch, [(column, last.dom()[-1])])
         *_, above, row, vector, depth = sch.get_loops(tiles.block_rv)
-        many = last.dom()[-1] > tiles.dom()[-2]  # else the axis of tiles was one of extent 1, and is gone
+        many = last.dom()[-1] > tiles.dom()[-2]  # otherwise the axis of tiles had extent 1, and was removed
         if many:
             row, step = above, row
             sch.reorder(step, depth, row, vector)
@@ -143,7 +142,7 @@ class _Tiles(dlight.ScheduleRule):  # type: ignore[misc]
 
 
 class _Gemv(dlight.cpu.GEMV):  # type: ignore[misc]
-    """dlight's rule for products with a vector, which takes other sums of several tensors for one, and stumbles over their loops."""
+    """dlight's rule for matrix-vector products, which fails on other sums of several tensors that it takes for such."""
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool) -> Any:
         """Return the schedule of a function; None if another rule should take it."""
@@ -159,7 +158,7 @@ class _RowByRow(dlight.ScheduleRule):  # type: ignore[misc]
     Parameters
     ----------
     across
-        Whether to leave functions that sum along rows, with vectors that would not be contiguous, to another rule.
+        Whether to leave functions that sum along rows, where vectors would not be contiguous, to other rules.
     """
 
     def __init__(self, across: bool) -> None:
@@ -182,9 +181,9 @@ class _RowByRow(dlight.ScheduleRule):  # type: ignore[misc]
 
 
 class _Reduction(dlight.cpu.Reduction):  # type: ignore[misc]
-    """dlight's rule for sums, which computes all that its last stage reads anew for each iteration of that one's first loop.
+    """dlight's rule for sums, except where it repeats work: it computes all earlier stages in each iteration of the last stage's first loop.
 
-    Of a normalization of one group of 96 channels of 4x64 that was 96 times the work: 54 us, where 1 is enough.
+    For a normalization of one group of 96 channels of 4x64 that was 96 times the work: 54 us instead of 1.
     """
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool) -> Any:
@@ -197,7 +196,7 @@ class _Reduction(dlight.cpu.Reduction):  # type: ignore[misc]
 
 
 def _iterations(sch: s_tir.Schedule) -> int:
-    """Return how often the stages of a function run; 0 if that depends on its arguments, or it has none."""
+    """Return the iterations of all stages of a function; 0 if they depend on its arguments, or there are none."""
     blocks = [stage.block_rv for stage in normalize_prim_func(sch) or []]
     extents = [[sch.get(loop).extent for loop in sch.get_loops(block)] for block in blocks]
     fixed = all(isinstance(extent, tirx.IntImm) for each in extents for extent in each)
@@ -205,7 +204,7 @@ def _iterations(sch: s_tir.Schedule) -> int:
 
 
 def _sums_along_rows(sch: s_tir.Schedule, stage: SBlockInfo) -> bool:
-    """Return whether a stage sums along the last axis of its data, other than in contiguous parts."""
+    """Return whether a stage sums along the last axis of its data, except where contiguous vectors are possible."""
     summed = [each.var for each in stage.iters if each.kind == "R"]
     spatial = [each for each in stage.iters if each.kind == "S"]
     loads = [load for load in loads_of(sch.get(stage.block_rv).body) if len(load.indices)]

@@ -1,4 +1,4 @@
-"""Schedule a stage of a function: join its loops, cut them to vectors, share them among threads."""
+"""Schedule a stage of a function: fuse its loops, vectorize and parallelize them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tvm.s_tir.dlight.analysis import SBlockInfo
 
 from ...lowering.cpu.rewrites.padding import uses
 
-# Marks a stage that is computed before its readers, not for each of their elements.
+# Marks a stage that is computed before its readers, not inlined into them.
 KEPT = "tvmconv.kept"
-# Elements in a vector: the first of these that divides a row is taken. Shorter rows are unrolled.
+# Vector lengths: the first that divides a row is taken. Shorter rows are unrolled.
 _LANES = (16, 8, 4)
-# A parallel loop costs half a microsecond when its threads are awake, and four on a machine that was slow at waking them; so
-# many elements take one thread about 10.
+# Number of elements that takes one thread about 10 us. A parallel loop costs half a microsecond when its threads are awake, and four on a
+# machine that was slow at waking them.
 LEAST_PARALLEL = 65536
-# Iterations of the parallel loop: enough for many threads, and few divisions for its index.
+# Iterations of the parallel loop: enough for many threads, with few divisions to compute indices.
 TASKS = 64
 
 
@@ -28,7 +28,7 @@ def is_fixed(stage: SBlockInfo) -> bool:
 
 
 def inline(sch: s_tir.Schedule, stage: SBlockInfo) -> bool:
-    """Make a stage part of its readers; return whether that could be, and it is not to be KEPT."""
+    """Inline a stage into its readers; return whether this was possible, and the stage is not marked KEPT."""
     if KEPT in sch.get(stage.block_rv).annotations:
         return False
     try:
@@ -39,7 +39,7 @@ def inline(sch: s_tir.Schedule, stage: SBlockInfo) -> bool:
 
 
 def schedule(sch: s_tir.Schedule, stage: SBlockInfo, vectors: bool) -> None:
-    """Run the outer loops of a stage in parallel, and the innermost by vectors, if it is to have them."""
+    """Run the outer loops of a stage in parallel, and vectorize the innermost, if it is to have `vectors`."""
     extents = stage.dom()
     if not extents:
         return
@@ -50,8 +50,9 @@ def schedule(sch: s_tir.Schedule, stage: SBlockInfo, vectors: bool) -> None:
     free = not is_fixed(stage)
     if free and not isinstance(spatial[-1][1], int):
         vectors = False
-    joined = spatial if free else _join_loops(sch, stage, spatial)
-    loops, inner = cut_to_vectors(sch, joined) if vectors else (spatial, [])
+    if vectors and not free:
+        spatial = _join_loops(sch, stage, spatial)
+    loops, inner = cut_to_vectors(sch, spatial) if vectors else (spatial, [])
     sch.reorder(*(loop for loop, _ in loops), *summed, *inner)
     if free and loops:
         sch.parallel(_fuse_free(sch, loops))
@@ -63,7 +64,7 @@ def schedule(sch: s_tir.Schedule, stage: SBlockInfo, vectors: bool) -> None:
 
 
 def _join_loops(sch: s_tir.Schedule, stage: SBlockInfo, spatial: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
-    """Fuse the last loops to one that vectors divide, if all accesses along them are contiguous: rows of 21 channels, say."""
+    """Fuse the last loops, such as rows of 21 channels, to one that vectors divide, if all accesses along them are contiguous."""
     block, own = sch.get(stage.block_rv), [(each.var, each.dom) for each in stage.iters if each.kind == "S"]
     for lanes in _LANES:
         for count in range(1, len(own) + 1):
@@ -78,7 +79,7 @@ def _join_loops(sch: s_tir.Schedule, stage: SBlockInfo, spatial: list[tuple[Any,
 
 
 def _lies_together(region: Any, last: list[tuple[Any, int]]) -> bool:
-    """Return whether a block's reads or writes do not depend on some variables, or are contiguous along them."""
+    """Return whether a block's reads or writes are independent of some variables, or contiguous along them."""
     if not any(uses(each.min, *(var for var, _ in last)) for each in region.region):
         return True
     ends = zip(region.region, region.source.shape, strict=True)
@@ -86,7 +87,7 @@ def _lies_together(region: Any, last: list[tuple[Any, int]]) -> bool:
 
 
 def are_last(ends: Sequence[tuple[Any, Any]], last: Sequence[tuple[Any, int]]) -> bool:
-    """Return whether the last indices are the given variables, each with its extent, over all of their axes."""
+    """Return whether the last indices are the given variables, each over a whole axis."""
     found = ends[-len(last) :]
     return len(found) == len(last) and all(
         isinstance(index, tirx.Var) and index.same_as(variable) and size == extent
@@ -95,7 +96,7 @@ def are_last(ends: Sequence[tuple[Any, Any]], last: Sequence[tuple[Any, int]]) -
 
 
 def cut_to_vectors(sch: s_tir.Schedule, spatial: Sequence[tuple[Any, int]]) -> tuple[list[tuple[Any, int]], list[Any]]:
-    """Cut the last loop to vectors; return the outer loops with their extents, and the vector's."""
+    """Split the last loop into vectors; return the outer loops with their extents, and the inner loops."""
     *outer, (row, extent) = spatial
     lanes = next((each for each in _LANES if extent % each == 0), None)
     if lanes is None:
@@ -109,7 +110,7 @@ def cut_to_vectors(sch: s_tir.Schedule, spatial: Sequence[tuple[Any, int]]) -> t
 
 
 def _fuse_free(sch: s_tir.Schedule, loops: Sequence[tuple[Any, Any]]) -> Any:
-    """Fuse the outer loops down to the first with a free extent, for a free batch also the next: few divisions for each row."""
+    """Fuse the outer loops down to the first with a free extent, or the second after a free batch: few divisions for each row."""
     free = [number for number, (_, extent) in enumerate(loops) if not isinstance(extent, int)]
     count = (free[1] if len(free) > 2 else free[0] if free else len(loops) - 1) + 1
     return sch.fuse(*(loop for loop, _ in loops[:count])) if count > 1 else loops[0][0]

@@ -1,7 +1,7 @@
 """Schedule of functions that read along one axis and write along another: squares are transposed in registers.
 
-Vectors of the output would else be gathered number by number, and a line of what is read be fetched for each. What is put together
-along the axis that is written has squares for each part.
+Otherwise vectors of the output would be gathered element by element, with a cache line fetched for each. Concatenations along the written
+axis have squares for each part.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from .stages import LEAST_PARALLEL
 
 # Sides of a square: a vector of AVX-512, of AVX2, or of SSE.
 _SIDES = (16, 8, 4)
-# Rows of squares that a thread transposes together, so that elements are read while their pages are in the TLB: of 64x64 numbers.
+# Side of a block of squares that one thread transposes, so that pages stay in the TLB until all their elements are read: 64x64 numbers.
 _TOGETHER = 64
 _TYPES = ("float32", "int32", "uint32", "float16", "bfloat16", "uint16", "int16")
 
 
 class Transposes(dlight.ScheduleRule):  # type: ignore[misc]
-    """Schedule of reads along another axis than writes, in squares.
+    """Schedule, by squares, of functions that read along another axis than they write.
 
     Parameters
     ----------
     lanes
-        Of a vector of 32 bits each.
+        Lanes of 32 bits in a vector.
     """
 
     def __init__(self, lanes: int) -> None:
@@ -65,7 +65,7 @@ class Transposes(dlight.ScheduleRule):  # type: ignore[misc]
 
     def _part(self, store: Any, variables: list[Any], extents: list[int]) -> Any:
         """Return the loops of a part; None if it reads nothing along another axis."""
-        if choices(store.value):  # a condition may be all that keeps a read inside of its data
+        if choices(store.value):  # a condition may guard a read beyond its data
             return None
         loads = [load for load in loads_of(store.value) if str(load.source.dtype) in _TYPES]
         for axis, (variable, extent) in enumerate(zip(variables[:-1], extents[:-1], strict=True)):
@@ -76,7 +76,7 @@ class Transposes(dlight.ScheduleRule):  # type: ignore[misc]
         return None
 
     def _loops(self, store: Any, variables: list[Any], extents: list[int], axis: int, side: int) -> Any:
-        """Return the loops over squares of the axes `axis` and the last."""
+        """Return the loops over squares of `axis` and the last axis."""
         integer = str(variables[0].ty.dtype)
         sides = (axis, len(variables) - 1)
         blocks = {at: -(-extents[at] // _TOGETHER) for at in sides}
@@ -92,7 +92,7 @@ class Transposes(dlight.ScheduleRule):  # type: ignore[misc]
         values = {variables[at]: place for at, place in places.items() if at not in sides}
         for at, inner in zip(sides, (row, lane), strict=True):
             start = places[at] * _TOGETHER + steps[at] * side
-            if extents[at] % side:  # the last square ends with the axis, and may have some of the one before
+            if extents[at] % side:  # the last square ends with the axis, and may overlap the one before
                 start = tirx.min(start, extents[at] - side)
             values[variables[at]] = start + inner
         inner = tirx.BufferStore(

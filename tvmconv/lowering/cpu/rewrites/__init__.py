@@ -1,1 +1,1 @@
-"""Rewrites of scheduled loops, one a file; `passes` has their order."""
+"""Rewrites of scheduled loops, one per file; `passes` has their order."""

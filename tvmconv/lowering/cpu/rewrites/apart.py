@@ -1,8 +1,8 @@
-"""Steps of a sum that LLVM keeps in their order.
+"""Prevent LLVM from reordering the steps of a sum.
 
-LLVM sees the unrolled steps of a sum as one block, and moves loads of the next before products of this one, where a tile of 28
-sums leaves four registers. A sum that has none is stored and loaded in each step, and the load waits for the store. So there is
-an empty instruction that may write memory, before which no load of a later step is moved.
+LLVM schedules the unrolled steps of a sum as one basic block, and moves loads of the next step before products of this one, where a tile of
+28 sums leaves four registers. A sum without a register is spilled and reloaded in each step, and the load waits for the store. An empty
+instruction that may write memory, between steps, keeps later loads behind it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ define i32 @{_ORDER}() alwaysinline nounwind {{
 
 
 def keep_apart(body: Any) -> Any:
-    """Return the statement with the steps of the loops that ask for APART in their order."""
+    """Return the statement with steps of loops that request APART kept in order."""
     if not any(asks_for(loop, APART) for loop in find_all(body, tirx.For)):
         return body
     return tirx.AttrStmt(tirx.const(0, "int32"), IMPORT, StringImm(_LLVM), rewrite_loops(body, APART, _keep_order))

@@ -1,4 +1,4 @@
-"""Vectors of one bf16 element as 16-bit integers: TVM (0.27) cannot legalize their stores."""
+"""Broadcasts of bf16 as 16-bit integers: TVM (0.27) cannot legalize their stores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HALF, _BITS = "bfloat16", "uint16"
 
 
 def broadcast_bits() -> tvm.transform.Pass:
-    """Return the pass that broadcasts the bits of bf16, and takes those for the numbers."""
+    """Return the pass that broadcasts bf16 as integers, and reinterprets the vector."""
 
     def of_bits(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
         return func.with_body(map_nodes(func.body, tirx.Broadcast, _of_bits))

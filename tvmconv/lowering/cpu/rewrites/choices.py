@@ -1,9 +1,9 @@
-"""Choices that unrolling decides, left with one condition for all lanes.
+"""Keep conditions scalar in selections that unrolling decides.
 
-``Select(a == 2, x, y)`` stands for the row of a matrix (algorithms/cpu/transforms/winograd_transforms.py): once the loop over ``a`` is
-unrolled, one of the two is left. Where ``x`` and ``y`` are vectors, TVM makes the condition one as well, and does not fold
-``Broadcast(1 == 2)``. LLVM does, to the same code, but was given all rows of each: 14 083 lines of IR for 5436, of a
-Winograd kernel with six points.
+``Select(a == 2, x, y)`` chooses the row of a matrix (algorithms/cpu/transforms/winograd_transforms.py): once the loop over ``a`` is
+unrolled, one of the two is left. Where ``x`` and ``y`` are vectors, TVM vectorizes the condition as well, and does not fold
+``Broadcast(1 == 2)``. LLVM does, with the same code as a result, but from larger IR: 14 083 lines instead of 5436 for a Winograd kernel
+with six points.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...common.rewrites import find_all
 
 
 def choose_once() -> tvm.transform.Pass:
-    """Return the pass that does so in functions that ask for CHOOSE_ONCE, between those that vectorize and unroll."""
+    """Return the pass for functions that request CHOOSE_ONCE, to run between vectorization and unrolling."""
 
     def choose(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
         if CHOOSE_ONCE not in func.attrs:
@@ -30,7 +30,7 @@ def choose_once() -> tvm.transform.Pass:
 
 
 def chosen_once(body: Any) -> Any:
-    """Return the statement with scalar conditions decided where only variables of unrolled loops decide them."""
+    """Return the statement with scalar conditions where they depend only on variables of unrolled loops."""
     unrolled = {loop.loop_var for loop in find_all(body, tirx.For) if loop.kind == tirx.ForKind.UNROLLED}
 
     def once(select: Any) -> Any:

@@ -1,8 +1,8 @@
 """Split the padding columns off a copy's loop, so that the other columns are copied without conditions.
 
-A padded copy asks of each pixel whether it lies in data: ``copy[x] = if_then_else(row and 1 <= x and x < 57, data[x - 1], 0)``.
-A space marks the loop over columns (COLUMNS), of which the conditions must tell for each column when code is generated. It
-becomes a loop for each run of columns alike, under the condition of the row.
+A padded copy tests for each pixel whether it is in data: ``copy[x] = if_then_else(row and 1 <= x and x < 57, data[x - 1], 0)``. A space
+marks the loop over columns (COLUMNS), whose conditions must be constants for each column. The loop is split into one for each run of
+columns with equal conditions, under the condition of the row.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .padding import conjuncts, uses
 
 
 def part_columns(body: Any) -> Any:
-    """Return the statement with loops annotated with COLUMNS split at the padding."""
+    """Return the statement with loops that request COLUMNS split at the padding."""
     return rewrite_loops(body, COLUMNS, _part)
 
 
@@ -70,7 +70,7 @@ def _part(loop: Any) -> Any:
 
 
 def _holds(loop: Any, conditions: list[Any], column: int) -> bool:
-    """Return whether the conditions on a column hold for column number `column`."""
+    """Return whether the conditions hold for column number `column`."""
     analyzer = sym.Analyzer()
     for each in conditions:
         known = analyzer.simplify(substitute(each, {loop.loop_var: column}))

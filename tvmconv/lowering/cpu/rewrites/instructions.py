@@ -1,13 +1,13 @@
-"""The CPU's own instructions for bf16 and pairs of integers, a vector at a time.
+"""Emit the CPU's vector instructions for bf16 and pairs or quads of integers.
 
-TVM's code generation has no bf16 and does not vectorize calls of functions it does not know. Definitions therefore
-call dot products and `ROUND` for one lane (algorithms/pairs.py), which every step of a schedule takes for plain arithmetic;
-here a loop over lanes becomes one call of the vector function of that name, which schedules/cpu/dots.py defines in
-LLVM. Where stores are not by vectors, the instruction rounds one number.
+TVM's code generation has no bf16 and does not vectorize calls of unknown functions. Definitions therefore call dot products and `ROUND` for
+one lane (algorithms/pairs.py), which all steps of a schedule treat as plain arithmetic; here a loop over lanes becomes one call of the
+vector function of that name, which schedules/cpu/dots.py defines in LLVM IR. Where stores are not vectorized, the instruction rounds one
+number.
 
-A pair of data that one product uses is broadcast by the instruction itself, as LLVM does for f32. Of the intrinsic it
-never does: it loads a broadcast for each pixel, some ahead, and spills those. A pair that several vectors use is broadcast right before
-their products: a CPU that starts two products a cycle loads no more than two vectors meanwhile.
+A pair of data used by one product is broadcast by the instruction's memory operand, as LLVM does for f32 but not for these intrinsics:
+it would load broadcasts for each pixel in advance, and spill them. A pair used by several vectors is broadcast right before their products:
+a CPU that starts two products a cycle loads at most two vectors meanwhile.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from .padding import uses
 from .shuffles import lanes_of
 
 _ROUND_ONE = f"{ROUND}_1"
-# Vectors of one broadcast: their sums, their filter's and two more take 18 registers of 32, or all 16 of AVX2, also where LLVM
-# optimizes nothing. Code that needs more is no code.
+# Most vectors for one broadcast: their sums, filters and two more take 18 of 32 registers, or all 16 of AVX2. Inline assembly that needs
+# more registers does not compile, even without optimization.
 _MOST_TOGETHER = {16: 8}
 _MOST_OF_SHORT = 7
 _PAIR_BYTES = 4
-# ARM's instruction by element: a vector of the filter and an element of data.
+# ARM's instructions by element: of a vector of the filter and an element of data.
 _BY_ELEMENT = {
     DOT_QUADS["s8", "s8"]: "sdot",
     DOT_QUADS["u8", "u8"]: "udot",
     DOT_QUADS["u8", "s8"]: "sudot",
     DOT_QUADS["s8", "u8"]: "usdot",
 }
-# Function from a function's name, the dot product, its vectors and their lanes to LLVM IR.
+# Function from a function's name, the dot product, and the numbers of vectors and lanes to LLVM IR.
 Text = Callable[[str, str, int, int], str]
 _LLVM = {"float32": "float", "int32": "i32"}
 
 
 def by_instructions(body: Any) -> Any:
-    """Return the statement with dot products of lanes as calls of whole vectors, and ROUND's too, where annotated or of one number."""
+    """Return the statement with dot products and ROUND of lanes replaced by calls for vectors; ROUND of one number by its own."""
     body = rewrite_loops(body, ROUND_STORES, _round_lanes)
     body = map_nodes(_by_dots(body, _text), Call, _for_one_lane)
     one = any(calls(call, _ROUND_ONE) for call in find_all(body, Call))
@@ -53,25 +53,25 @@ def by_instructions(body: Any) -> Any:
 
 
 def by_vex(body: Any) -> Any:
-    """Return the statement with calls of dot products made those of AVX-VNNI's vectors."""
+    """Return the statement with dot products by AVX-VNNI's instructions (VEX)."""
     return _by_dots(body, partial(_text, prefix=VEX))
 
 
 def by_sum(body: Any) -> Any:
-    """Return the statement with calls of dot products of pairs of integers made AVX512-VNNI's, which adds them to sums, too.
+    """Return the statement with dot products of integer pairs by AVX512-VNNI's instruction, which adds them to sums.
 
-    Inline assembly: of the intrinsic LLVM makes two instructions, whose chain of sums is shorter.
+    By inline assembly: LLVM splits the intrinsic into two instructions, for a shorter dependence chain.
     """
     return _by_dots(body, partial(_text, sums="vpdpwssd"))
 
 
 def by_elements(body: Any) -> Any:
-    """Return the statement with calls of dot products made those of ARM's vectors, by an element of a register."""
+    """Return the statement with dot products by ARM's instructions by element."""
     return _by_dots(body, _text_by_element)
 
 
 def _by_dots(body: Any, text: Text) -> Any:
-    """Return the statement with calls of dot products made vectors', in functions that `text` writes."""
+    """Return the statement with dot products replaced by calls of functions that `text` writes."""
     functions: dict[str, str] = {}
     unrolled = [each for each in find_all(body, tirx.For) if each.kind == tirx.ForKind.UNROLLED]
     dots = partial(_dots, unrolled, functions, text)
@@ -91,7 +91,7 @@ def _for_one_lane(call: Any) -> Any:
 
 
 def _shared_lanes(body: Any) -> list[Any]:
-    """Return the variables of lane loops whose data several vectors of an unrolled loop share in a register."""
+    """Return the variables of lane loops whose data is shared by several vectors of an unrolled loop."""
     unrolled = [
         each for each in find_all(body, tirx.For) if each.kind == tirx.ForKind.UNROLLED and int(each.extent) > 1
     ]
@@ -104,14 +104,14 @@ def _shared_lanes(body: Any) -> list[Any]:
 
 
 def _sums(loop: Any) -> bool:
-    """Return whether a loop is over the lanes of a dot product."""
+    """Return whether a loop is a sum of dot products over lanes."""
     vectorized = isinstance(loop, tirx.For) and loop.kind == tirx.ForKind.VECTORIZED
     store = loop.body if vectorized else None
     return isinstance(store, tirx.BufferStore) and isinstance(store.value, tirx.Add) and bool(dot_of(store.value.b))
 
 
 def _summed_together(dots: Callable[..., Any], loop: Any) -> Any:
-    """``sums[v, lane] = sums[v, lane] + DOT(data, weights[v, lane])`` of all vectors v, which read the same pair of data."""
+    """``sums[v, lane] = sums[v, lane] + DOT(data, weights[v, lane])`` for all vectors v, with the same pair of data."""
     if loop.kind != tirx.ForKind.UNROLLED or int(loop.extent) == 1 or not _sums(loop.body):
         return loop
     _, data, *_, weight = loop.body.body.value.b.args
@@ -127,7 +127,7 @@ def _summed_together(dots: Callable[..., Any], loop: Any) -> Any:
 
 
 def _sum_products(dots: Callable[..., Any], shared: list[Any], loop: Any) -> Any:
-    """``sum[lane] = sum[lane] + DOT(data, weight[lane])``, of which all lanes read the same data or shuffle it."""
+    """``sum[lane] = sum[lane] + DOT(data, weight[lane])``, where lanes read the same data, or data in another order."""
     if not _sums(loop):
         return loop
     store, data = loop.body, loop.body.value.b.args[1]
@@ -141,7 +141,7 @@ def _sum_products(dots: Callable[..., Any], shared: list[Any], loop: Any) -> Any
 
 
 def _operands(loop: Any) -> list[Any]:
-    """Return the vectors of the sum, of the data and of the filter, last, that a loop over lanes reads."""
+    """Return the vectors of sum, data and filter that a loop over lanes reads."""
     value = loop.body.value
     found = [lanes_of(each, loop) for each in (value.a, *value.b.args[1:])]
     if any(each is None for each in found):
@@ -150,25 +150,25 @@ def _operands(loop: Any) -> list[Any]:
 
 
 def _dots(unrolled: list[Any], functions: dict[str, str], text: Text, dot: str, data: Any, vectors: list[Any]) -> Any:
-    """Return the call that adds to the sums of `vectors`, each a sum and its filter, their dot products with a pair of data."""
+    """Return the call that adds dot products of a pair of data with filters to sums; `vectors` are pairs of a sum and a filter."""
     count, lanes = len(vectors), int(vectors[0][0].indices[-1].lanes)
-    name = f"{dot}_at_{count}_{lanes}"  # of a pair in memory with several vectors
+    name = f"{dot}_at_{count}_{lanes}"  # pair in memory, several vectors
     functions[name] = text(name, dot, count, lanes)
     pointers = []
     for total, _ in vectors:
         *outer, inner = total.indices
         pointers.append(tirx.address_of(tirx.BufferLoad(total.source, [*outer, inner.base])))
-    # Not the address of the first element itself: that may lie outside of the array, where a condition leaves it out.
+    # The array's address, not the element's: that may be outside of the array, under a condition that skips it.
     start = tirx.address_of(tirx.BufferLoad(data.source, [0] * len(data.indices)))
     filters = [weight for _, weight in vectors]
     return tirx.Evaluate(tirx.call_extern("void", name, start, *_place(data, unrolled), *pointers, *filters))
 
 
 def _place(data: Any, unrolled: list[Any]) -> tuple[Any, Any]:
-    """Return the element that the first iteration of unrolled loops loads, and how many bytes further on the others do.
+    """Return the element that the first iteration of unrolled loops loads, and the distance to this iteration's in bytes.
 
-    What is fixed for each is a constant of its instruction, so they share an address: LLVM knows of no constants in the addresses
-    of inline assembly, and would keep one for each pixel, beyond the registers that there are.
+    The distance is a constant in the instruction, so that iterations share an address. LLVM does not fold constants into addresses of inline
+    assembly, and would need a register for each pixel's.
     """
     loops = [each for each in unrolled if uses(data, each.loop_var)]
     element = element_at(data.source, data.indices)
@@ -182,14 +182,14 @@ def _place(data: Any, unrolled: list[Any]) -> tuple[Any, Any]:
 def _text(name: str, dot: str, count: int, lanes: int, prefix: str = "", sums: str = "") -> str:
     """Return, in LLVM IR, the function that adds to `count` vectors their dot products with a pair in memory.
 
-    Inlined, the sums' pointers are gone: they stay in registers. Memory is an operand without use in the code, so that stores
-    before keep their place. It returns: LLVM would not move divisions from behind it out of the sum's loop.
+    After inlining, sums stay in registers. The memory operand is unused in the code, but keeps earlier stores before it. The assembly is
+    declared `willreturn`; otherwise LLVM would not hoist later divisions out of the sum's loop.
     """
     numbers, vector, pairs = range(count), f"<{lanes} x {_LLVM[DOT_SUMS[dot]]}>", f"<{lanes} x i32>"
     lines = _head(name, dot, count, lanes)
-    # One vector's instruction broadcasts by itself; several have a register for the pair, which is an output, too.
+    # One vector's instruction broadcasts by itself; several need a register for the pair, which is declared as an output.
     alone = (dot == DOT or bool(sums)) and count == 1
-    # Products of 16 bits are added by an instruction of their own, from one register more.
+    # Products of 16 bits need a separate addition, and one more register.
     others = 0 if alone else 2 if dot == DOT_S16 and count > 1 and not sums else 1
     outputs = [*[vector] * count, *[pairs] * others]
     given = len(outputs)
@@ -217,13 +217,13 @@ def _text(name: str, dot: str, count: int, lanes: int, prefix: str = "", sums: s
 
 
 def _quads_of(dot: str, prefix: str) -> str:
-    """Return x86's instruction of a dot product of quads: those of other types than vpdpbusd have one encoding, which takes no prefix."""
+    """Return x86's instruction for a dot product of quads; only vpdpbusd has two encodings, chosen by a prefix."""
     (types,) = (types for types, name in DOT_QUADS.items() if name == dot)
     return f"{prefix}vpdpbusd" if types == ("u8", "s8") else f"vpdpb{types[0][0]}{types[1][0]}d"
 
 
 def _head(name: str, dot: str, count: int, lanes: int) -> list[str]:
-    """Return the lines that functions begin with: the pair's address %a, %offset bytes before it, and the sums %s."""
+    """Return the first lines of a function: the address %a, %offset bytes before the pair, and the sums %s."""
     numbers, vector, pairs = range(count), f"<{lanes} x {_LLVM[DOT_SUMS[dot]]}>", f"<{lanes} x i32>"
     parameters = [
         "ptr %start",
@@ -238,9 +238,9 @@ def _head(name: str, dot: str, count: int, lanes: int) -> list[str]:
 
 
 def _text_by_element(name: str, dot: str, count: int, lanes: int) -> str:
-    """Return, in LLVM IR, the same as :func:`_text` by BFDOT, or a dot product of integers, with an element of a register that the pair alone is loaded to.
+    """Return the function of :func:`_text` by BFDOT, or an integer dot product, with an element of the register to which the pair is loaded.
 
-    Of the intrinsic and a broadcast LLVM makes a load that broadcasts, which takes a multiplier's place for each pixel.
+    From the intrinsic and a broadcast, LLVM would generate a broadcasting load for each pixel, which occupies a multiplier's pipeline.
     """
     vector, pairs = f"<{lanes} x {_LLVM[DOT_SUMS[dot]]}>", f"<{lanes} x i32>"
     code = f"bfdot $0.{lanes}s, $2.{2 * lanes}h, $3.2h[0]"
@@ -257,7 +257,7 @@ def _text_by_element(name: str, dot: str, count: int, lanes: int) -> str:
 
 
 def _round_lanes(loop: Any) -> Any:
-    """``output[lane] = ROUND(value)``: a loop that keeps values in a vector, and one store."""
+    """``output[lane] = ROUND(value)``: a loop that computes a vector of values, and one rounded store."""
     store, lanes = loop.body, int(loop.extent)
     if isinstance(store, tirx.IfThenElse) and store.else_case is None and not uses(store.condition, loop.loop_var):
         inside = tirx.For(
@@ -278,14 +278,14 @@ def _round_lanes(loop: Any) -> Any:
 
 
 def _vector(indices: Any, loop: Any) -> list[Any] | None:
-    """Return `indices` of all lanes at once; None if lanes are not contiguous along the last axis."""
+    """Return `indices` as those of a vector; None if lanes are not contiguous along the last axis."""
     lane, analyzer = loop.loop_var, sym.Analyzer()
     analyzer.bind(lane, Range(0, loop.extent))
-    # Variables of loops around it count from 0, to a number that is not known here.
+    # Variables of outer loops begin at 0; their extents are unknown here.
     for other in {each for index in indices for each in tirx.analysis.undefined_vars(index, [])}:
         if not other.same_as(lane):
             analyzer.bind(other, Range(0, 2**30))
-    # Compared as they are: simplified, one of both has quotients in another form, which TVM does not know for the same.
+    # Compared without simplification, which may turn quotients of one side into a form that TVM cannot prove equal.
     firsts = [substitute(index, {lane: 0}) for index in indices]
     beyond = [*[0] * (len(firsts) - 1), lane]
     if not all(analyzer.can_prove_equal(i, f + b) for i, f, b in zip(indices, firsts, beyond, strict=True)):

@@ -1,7 +1,7 @@
-"""Simplify quotients by whole vectors in vectorized loops: all lanes have the same.
+"""Simplify quotients in vectorized loops that are the same for all lanes.
 
-``(c*288 + b*32 + v*16 + lane) // 64`` is the same for 16 lanes, but TVM does not see it where the sum's coefficients do not
-divide by 64. Vectorized, such an index would make a load for each lane.
+``(c*288 + b*32 + v*16 + lane) // 64`` is the same for 16 lanes, but TVM does not prove it where the sum's coefficients are not multiples of
+64. Vectorized, such an index would cause a load for each lane.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _divide(loop: Any) -> Any:
     lane, count, analyzer = loop.loop_var, int(loop.extent), sym.Analyzer()
 
     def first(node: Any) -> Any:
-        """Return the dividend of lane 0 if all lanes' quotients are its own."""
+        """Return the dividend of lane 0 if all lanes have the same quotient; else None."""
         if not isinstance(node.b, tirx.IntImm) or int(node.b) % count or not uses(node.a, lane):
             return None
         start = analyzer.simplify(substitute(node.a, {lane: 0}))

@@ -1,8 +1,8 @@
-"""Products of matrices of bf16 in vector registers, in place of the loops over a register's sums.
+"""Replace loops over a vector register's sums by matrix products of bf16.
 
-A definition multiplies quads one by one (algorithms/pairs.py). A space marks by MATRICES the vectorized loop over the sums of a
-register, of which each row has the quad of a pixel, and each column that of an output channel. Quads of neighbouring rows, and of
-neighbouring columns, lie together: a vector of each is loaded, and one call of a function, which the space imports, adds all.
+A definition multiplies quads one by one (algorithms/pairs.py). A space marks, by MATRICES, the vectorized loop over the sums in a register:
+each row has the quad of a pixel, each column the quad of an output channel. Quads of neighbouring rows, and of neighbouring columns, are
+contiguous: one vector of each is loaded, and one call of a function imported by the space adds all products.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .padding import uses
 
 
 def by_matrices(body: Any) -> Any:
-    """Return the statement with the marked loops made calls of MATRIX."""
+    """Return the statement with marked loops replaced by calls of MATRIX."""
     return rewrite_loops(body, MATRICES, _sum_products)
 
 
 def _sum_products(loop: Any) -> Any:
-    """``sums[lane] = sums[lane] + DOT(data[lane // columns], weights[lane % columns])``, which may stand under a condition."""
+    """``sums[lane] = sums[lane] + DOT(data[lane // columns], weights[lane % columns])``, possibly under a condition."""
     stores: list[Any] = []
 
     def by_register(store: Any) -> Any:
@@ -50,7 +50,7 @@ def _sum_products(loop: Any) -> Any:
 
 
 def _offsets(loop: Any, load: Any) -> list[int]:
-    """Return how many elements beyond that of the first lane each lane reads, along the last axis."""
+    """Return the offset of each lane's element from the first lane's, along the last axis."""
     if not isinstance(load, TensorLoad):
         refuse(loop, MATRICES, f"it multiplies what lies in no array: {load}")
     *outer, index = load.indices
@@ -67,7 +67,7 @@ def _offsets(loop: Any, load: Any) -> list[int]:
 
 
 def _vector(loop: Any, load: Any, order: list[int]) -> Any:
-    """Return the load of the elements that lanes read in an order, once each; refuse others."""
+    """Return the vector load of the elements that lanes read in an `order`, each once; refuse other loads."""
     if _offsets(loop, load) != order:
         refuse(loop, MATRICES, f"neighbours of a matrix do not lie together in {load}")
     indices = [sym.Analyzer().simplify(substitute(index, {loop.loop_var: 0})) for index in load.indices]

@@ -1,7 +1,7 @@
 """Prefetch the filter of a network's next layer while a kernel multiplies its own.
 
-Each step of the sums prefetches an equal part of it, into L2, from which it goes to L3. It must be spread so: a CPU drops a prefetch
-for which it has no free miss buffer, as where nothing is computed between them.
+Each step of the sums prefetches an equal part into L2, from which it is evicted to L3. Prefetches must be spread: a CPU drops those for
+which no miss buffer is free, as happens without computation between them.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from ....targets.cpus import LINE_BYTES
 from ...common.arguments import view
 from ...common.entry_points import SYMBOL
 from ...common.rewrites import find_all, map_nodes
+from .padding import uses
 from .prefetching import L2, fetching, loops_down_to, prefetch
 
-# Function that prefetches, in a kernel's library.
+# Prefetching function of a kernel's library.
 NEXT_SYMBOL = f"{SYMBOL}_next"
-# Lines in each step.
+# Most lines prefetched in a step.
 MOST_LINES = 4
-_FRACTION = 16  # bits of a step's share of lines
+_FRACTION = 16  # fractional bits of a step's share of lines
 
 
 def prefetch_following(functions: Mapping[str, tirx.PrimFunc], most_lines: int) -> dict[str, tirx.PrimFunc]:
-    """Return a kernel's functions with NEXT_SYMBOL, by :func:`with_next`, which those without more lines to prefetch call.
+    """Return a kernel's functions with NEXT_SYMBOL added, from :func:`with_next`; the original function now calls it with one line.
 
-    They are the same if no loop reads the filter.
+    Unchanged if no loop reads the filter.
     """
     name = find_prefetching(functions)
     made = with_next(functions[name], most_lines)
@@ -40,7 +41,7 @@ def prefetch_following(functions: Mapping[str, tirx.PrimFunc], most_lines: int) 
 
 
 def find_prefetching(functions: Mapping[str, tirx.PrimFunc]) -> str:
-    """Return which of a kernel's functions NEXT_SYMBOL is made of: that of packed filters, if there is one."""
+    """Return the symbol of the function from which NEXT_SYMBOL is derived: the one for packed filters, if it exists."""
     return PACKED_SYMBOL if PACKED_SYMBOL in functions else SYMBOL
 
 
@@ -58,9 +59,9 @@ def _calling(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def with_next(function: tirx.PrimFunc, most_lines: int) -> tirx.PrimFunc | None:
-    """Return a kernel with one more parameter before its output: lines of bytes, up to so many, that its steps prefetch.
+    """Return a kernel with one more parameter before its output: at most `most_lines` lines of bytes, which its steps prefetch.
 
-    None if no loop of it reads the filter.
+    None if no loop reads the filter.
     """
     steps = _steps(function)
     if not steps:
@@ -88,9 +89,9 @@ def with_next(function: tirx.PrimFunc, most_lines: int) -> tirx.PrimFunc | None:
 
 
 def _steps(function: tirx.PrimFunc) -> list[list[Any]]:
-    """Return the innermost loops that read the filter, each as the loops down to it, all of a known number of iterations."""
+    """Return the innermost loops of constant extents that read the filter, each as the list of loops down to it."""
     filter_ = function.params[1]
-    views = [each.buffer for each in find_all(function.body, tirx.DeclBuffer) if filter_ in _used_arrays(each)]
+    views = [each.buffer for each in find_all(function.body, tirx.DeclBuffer) if uses(each, filter_)]
     steps = []
     for loop in find_all(function.body, tirx.For):
         inner = [each for each in find_all(loop.body, tirx.For) if each.kind == tirx.ForKind.SERIAL]
@@ -100,10 +101,6 @@ def _steps(function: tirx.PrimFunc) -> list[list[Any]]:
         if all(isinstance(each.extent, tirx.IntImm) for each in around):
             steps.append(around)
     return steps
-
-
-def _used_arrays(statement: Any) -> set[Any]:
-    return set(tirx.analysis.undefined_vars(statement, []))
 
 
 def _reads(body: Any, buffers: Sequence[Any]) -> bool:

@@ -1,9 +1,8 @@
-"""Constants of indices, added last: ``a + 8 - b`` becomes ``a - b + 8``.
+"""Add constants of indices last: ``a + 8 - b`` becomes ``a - b + 8``.
 
-An instruction adds a constant to an address by itself. LLVM finds it only where it is added last: it cannot reorder a sum of
-32-bit numbers that it extends to an address of 64, for it would not know whether a part of it overflows. Each load then has
-an address of its own, computed by three instructions, and in a register: of a transposed convolution, where the phase is
-subtracted.
+Addressing modes add a constant for free, but LLVM uses them only where the constant is added last: it cannot reorder a 32-bit sum that is
+extended to a 64-bit address, since partial sums might overflow. Otherwise each load needs three instructions and a register for its
+address, as in transposed convolutions, where the phase is subtracted.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ....algorithms.annotations import CONSTANTS_LAST
 
 
 def index_constants_last() -> tvm.transform.Pass:
-    """Return the pass that adds constants of indices last, in functions that ask for it."""
+    """Return the pass that adds constants of indices last, in functions that request it."""
 
     def reorder(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
         if CONSTANTS_LAST not in func.attrs:
@@ -42,7 +41,7 @@ def constants_last(body: Any) -> Any:
 
 
 def _constant_last(index: Any) -> Any:
-    """Return an index with its constant added last, if it has one and subtracts something."""
+    """Return an index with its constant added last, if it has one and a subtraction."""
     if isinstance(index, tirx.Ramp):
         return tirx.Ramp(_constant_last(index.base), index.stride, index.lanes)
     added: list[Any] = []
@@ -59,7 +58,7 @@ def _constant_last(index: Any) -> Any:
 
 
 def _terms(index: Any, sign: int, added: list[Any], subtracted: list[Any]) -> int:
-    """Add the terms of a sum, times `sign`, to the lists; return its constant."""
+    """Append the terms of a sum, times `sign`, to the lists; return its constant."""
     if isinstance(index, tirx.IntImm):
         return sign * int(index)
     if isinstance(index, (tirx.Add, tirx.Sub)):

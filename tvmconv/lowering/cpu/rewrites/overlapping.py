@@ -1,7 +1,7 @@
-"""Copies of channels by vectors of which the last overlaps the one before: 18 are two of 16, not nine of 2.
+"""Copy channels by vectors of which the last overlaps the one before: 18 by two of 16, not nine of 2.
 
-TVM splits a loop into equal parts, and leaves a condition for each lane where it does not divide. What the overlap has is
-copied twice, which changes nothing.
+TVM splits a loop into equal parts, with a condition for each lane where the extent is not divisible. Elements in the overlap are copied
+twice, which is harmless.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...common.rewrites import refuse, rewrite_loops, substitute
 
 
 def overlap_vectors(body: Any) -> Any:
-    """Return the statement with loops that ask for OVERLAP by vectors of so many lanes."""
+    """Return the statement with loops that request OVERLAP by vectors of the requested number of lanes."""
     return rewrite_loops(body, OVERLAP, _by_vectors)
 
 

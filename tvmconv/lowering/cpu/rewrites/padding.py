@@ -1,20 +1,19 @@
-"""Padding skipped instead of multiplied: a product with a padding zero is not added, and whole rows of them are not visited.
+"""Skip padding instead of multiplying by it: products with padding zeros are not added, whole rows of them not visited.
 
-Each step of a sum over padded data reads ``if_then_else(inside, data, 0)``. Adding such a product under the condition
-itself frees the condition to move out of every loop that it does not depend on: the one on rows leaves the loops over a
-row's taps and outputs, and those on columns fall away (in TVM's simplifier) for all but the first and last unrolled
-outputs of a row. Four things are asked for:
+Each step of a sum over padded data reads ``if_then_else(inside, data, 0)``. If the product is instead added under the condition, this can be
+hoisted out of every loop that it does not depend on: the condition on rows out of the loops over a row's taps and outputs; those on
+columns vanish (in TVM's simplifier) for all but the first and last unrolled outputs of a row. There are four requests:
 
-    SKIP         on the innermost loop of a sum, or of a store of which nobody reads what is outside
-    SOME_INSIDE  on a loop over a tile's pixels, whose padding may be read: a condition leaves it in the weaker form that
-                 some pixel needs the product, or the store
-    SKIP_TILE    on a loop over tiles, each of which is computed only to be stored: where nothing is stored, it is skipped
-    UNREAD       on the loop over a row's columns of a copy, of which the sums skip rows of padding: they are not copied
+    SKIP         on the innermost loop of a sum, or of a store whose elements outside are never read
+    SOME_INSIDE  on a loop over a tile's pixels, whose padding may be read: a condition is hoisted in the weaker form that some pixel
+                 needs the product, or the store
+    SKIP_TILE    on a loop over tiles, each computed only to be stored: a tile is skipped if nothing of it is stored
+    UNREAD       on the loop over a row's columns of a copy, if sums skip rows of padding: these are not copied
 
-Conditions leave loops where one of these is asked for, or HOIST of the function, whose loops that do not divide what they were
-split from have conditions, too.
+Conditions are hoisted where one of these is requested, or, of the function, HOIST, as for loops with conditions from splits that do not
+divide an extent.
 
-A filter's infinity or NaN therefore does not always meet the padding.
+An infinity or NaN in a filter is therefore not always multiplied by padding.
 """
 
 from __future__ import annotations
@@ -33,21 +32,21 @@ from .tasks.cuts import is_in_piece
 
 
 def skip_padding(body: Any) -> Any:
-    """Return the statement with sums over padded data made conditional, where annotated with SKIP or UNREAD, and conditions hoisted."""
-    bounds: list[Any] = []  # on padding: others, of splits that do not divide, are never weakened
+    """Return the statement with conditional sums over padded data where SKIP or UNREAD is requested, and conditions hoisted."""
+    bounds: list[Any] = []  # conditions on padding; those of splits are never weakened
     body = rewrite_loops(rewrite_loops(body, SKIP, partial(_skipping, bounds)), UNREAD, _unread)
     return map_nodes(body, tirx.For, partial(_hoist, bounds))
 
 
 def conjuncts(condition: Any) -> list[Any]:
-    """Return the conditions of which all must hold."""
+    """Return the conjuncts of a condition."""
     if isinstance(condition, tirx.And):
         return [*conjuncts(condition.a), *conjuncts(condition.b)]
     return [condition]
 
 
 def uses(value: Any, *variables: Any) -> bool:
-    """Return whether one of `variables` is in `value`."""
+    """Return whether `value` uses one of `variables`."""
     return any(var.same_as(each) for var in tirx.analysis.undefined_vars(value, []) for each in variables)
 
 
@@ -69,7 +68,7 @@ def _skipping(bounds: list[Any], loop: Any) -> Any:
 
 
 def _padded_read(value: Any) -> tuple[Any, Any]:
-    """Return a stored value's padded read, and the function from the value inside to the stored one; None if there is no such read."""
+    """Return a stored value's padded read, and a function from the value inside to the value to store; None if there is none."""
     if _is_select(value):
         return value, lambda inside: inside
     if not isinstance(value, tirx.Add):
@@ -117,7 +116,7 @@ def _under(conditions: list[Any], statement: Any) -> Any:
 
 
 def _hoist(bounds: list[Any], loop: Any) -> Any:
-    """Hoist conditions out of a loop that they do not depend on."""
+    """Hoist conditions out of a loop on which they do not depend."""
     inside: list[Any] = []
     outside: list[Any] = []
     body = loop.body
@@ -153,7 +152,7 @@ def _of_tile(bounds: list[Any], loop: Any) -> Any:
 def _in_some(condition: Any, loop: Any) -> Any:
     """Return the condition that a bound holds in some iteration of a loop; for monotonic terms one end decides.
 
-    Of a single column, both bounds are one equality.
+    For data of a single column, both bounds are one equality.
     """
     variable, ends = loop.loop_var, (loop.min, loop.min + loop.extent - 1)
     if is_in_piece(condition):
@@ -177,7 +176,7 @@ def _in_some(condition: Any, loop: Any) -> Any:
 
 
 def split_guard(value: Any, *variables: Any) -> tuple[Any, Any, Any]:
-    """Return the value read inside of bounds, the bounds without `variables`, and those with them; None where there are none."""
+    """Return a value inside of its bounds, the bounds that do not use `variables`, and those that do; None for no bounds."""
     if not isinstance(value, Call) or not value.op.same_as(IF_THEN_ELSE):
         return value, None, None
     bounds = conjuncts(value.args[0])
@@ -186,7 +185,7 @@ def split_guard(value: Any, *variables: Any) -> tuple[Any, Any, Any]:
 
 
 def inside(condition: Any, column: Any, extent: int) -> tuple[int, int]:
-    """Return the range of columns for which the condition holds; (0, 0) if it depends on more than the column."""
+    """Return the range of columns for which a condition holds; (0, 0) if it depends on more than the column."""
     if condition is None:
         return 0, extent
     analyzer = sym.Analyzer()

@@ -1,10 +1,10 @@
 """Prefetch filters that no cache keeps while earlier parts are multiplied.
 
-A space asks for it on the loop over a sum's channels (PREFETCH): each step then prefetches what a later one reads of the
-copy of the filter. The hardware's own prefetching loses its way among the streams of a tile's pixels, and stops at pages.
+PREFETCH, on the loop over a sum's channels: each step prefetches what a later step reads of the packed copy of the filter. Hardware
+prefetchers fail on the many streams of a tile's pixels, and stop at page boundaries.
 
-Or it asks on the loop over blocks of output channels (PREFETCH_NEXT): the sums of all tiles of a block then prefetch an
-equal part each of the next block's filter. Without, the first tile waits for memory, and memory for the others.
+PREFETCH_NEXT, on the loop over blocks of output channels: the sums of all tiles of a block prefetch equal parts of the next block's filter.
+Otherwise the first tile waits for memory, and memory is idle during the others.
 
 Both requests name the copy, and its axis of channels (`annotations.copy_of_filter`).
 """
@@ -22,13 +22,13 @@ from tvm.ir import TensorLoad
 from ....algorithms.annotations import PREFETCH, PREFETCH_NEXT
 from ...common.rewrites import find_all, map_nodes, refuse, rewrite_loops, settle, substitute
 
-# Bytes.
+# Distance of a prefetch ahead of its use, in bytes.
 DISTANCE = 16 * 1024
 _READ, L2, _ALL_LEVELS, _DATA = 0, 2, 3, 1  # as LLVM numbers them
 
 
 def prefetch_filters(body: Any) -> Any:
-    """Return the statement with prefetches in the loops that ask for PREFETCH or PREFETCH_NEXT."""
+    """Return the statement with prefetches in the loops that request PREFETCH or PREFETCH_NEXT."""
     return rewrite_loops(rewrite_loops(body, PREFETCH, _prefetch_copy), PREFETCH_NEXT, _next_prefetched)
 
 
@@ -39,7 +39,7 @@ def _prefetch_copy(loop: Any) -> Any:
         refuse(loop, PREFETCH, f"it does not read {name}")
     used = tirx.analysis.undefined_vars(load, [])
     inner = [each for each in loops if any(each.loop_var.same_as(var) for var in used)]
-    # Beyond the last channel of a tap lies the next tap's first; a prefetch beyond the end of the array does nothing.
+    # After the last channel of a tap comes the next tap's first; a prefetch beyond the end of the array is harmless.
     row = prod(int(extent) for extent in load.source.shape[1 - channels :])
     later = tirx.BufferLoad(load.source, _further(load.indices, channels, DISTANCE // (4 * row)))
     prefetches = []
@@ -50,7 +50,7 @@ def _prefetch_copy(loop: Any) -> Any:
 
 
 def _next_prefetched(block: Any) -> Any:
-    """Return a loop whose sums prefetch the next iteration's part of the filter's copy."""
+    """Return a loop whose sums prefetch the next iteration's part of the copy of the filter."""
     name, channels = _asked_for(block, PREFETCH_NEXT)
     load = _filter_load(block.body, name)
     if load is None:
@@ -71,13 +71,13 @@ def _next_prefetched(block: Any) -> Any:
 
 
 def _prefetches(block: Any, step: Any, around: list[Any], load: Any, channels_axis: int) -> list[Any]:
-    """Return the share of a step of a tile's sums, which stands in the loops `around`: of each vector, some of the sums' rows."""
+    """Return the prefetches of a step of a tile's sums inside the loops `around`: for each vector, some rows of the sums."""
     sums, inner = [_using(load, loops) for loops in (around, find_all(step, tirx.For))]
     tiles = [each for each in around if not any(_same(each, loop) for loop in sums)]
     first = {each.loop_var: 0 for each in inner}
     here = [substitute(index, first) for index in load.indices]
     start = [substitute(index, {each.loop_var: 0 for each in sums}) for index in here]
-    # Along these axes of the copy, rows follow each other in the order of the sum.
+    # Along these axes of the copy, rows are in the order of the sum.
     last = len(load.indices) - channels_axis
     along = min((axis for axis, index in enumerate(load.indices) if _using(index, sums)), default=last)
     channels = _using(load.indices[last], inner)
@@ -105,25 +105,25 @@ def _prefetches(block: Any, step: Any, around: list[Any], load: Any, channels_ax
 
 
 def _count(loops: Any) -> int:
-    """Return the iterations of a nest of loops."""
+    """Return the number of iterations of a loop nest."""
     return prod(int(each.extent) for each in loops)
 
 
 def _using(value: Any, loops: Any) -> list[Any]:
-    """Return those loops whose variable `value` uses."""
+    """Return the loops whose variables `value` uses."""
     used = tirx.analysis.undefined_vars(value, [])
     return [each for each in loops if any(each.loop_var.same_as(var) for var in used)]
 
 
 def is_step(loop: Any, name: str) -> bool:
-    """Return whether a loop is the innermost of a sum that is not unrolled."""
+    """Return whether a loop is the innermost loop, not unrolled, that reads the array called `name`."""
     inner = find_all(loop.body, tirx.For)
     innermost = loop.kind == tirx.ForKind.SERIAL and all(each.kind != tirx.ForKind.SERIAL for each in inner)
     return innermost and _filter_load(loop.body, name) is not None
 
 
 def number_iterations(loops: Any) -> tuple[Any, int]:
-    """Return the number of an iteration of a nest of loops, and how many there are."""
+    """Return the number of the current iteration of a loop nest, and the number of iterations."""
     number: Any = tirx.const(0, "int32")
     for each in loops:
         number = number * each.extent + each.loop_var
@@ -131,19 +131,19 @@ def number_iterations(loops: Any) -> tuple[Any, int]:
 
 
 def fetching(loop: Any, prefetches: list[Any]) -> Any:
-    """Return a loop whose iterations begin with a prefetch."""
+    """Return a loop whose iterations begin with prefetches."""
     body = tirx.SeqStmt([*prefetches, loop.body])
     return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
 
 
 def loops_down_to(body: Any, loop: Any) -> list[Any]:
-    """Return the loops of `body` in which `loop` stands, the outermost first, and `loop`."""
+    """Return the loops of `body` around `loop`, the outermost first, and `loop`."""
     around = [each for each in find_all(body, tirx.For) if any(_same(loop, x) for x in find_all(each, tirx.For))]
     return sorted(around, key=lambda each: -len(find_all(each.body, tirx.For)))
 
 
 def _asked_for(loop: Any, request: str) -> tuple[str, int]:
-    """Return the name of the copy that a request is about, and its axis of channels, counted from its end."""
+    """Return the name of the copy in a request, and its axis of channels, counted from the end."""
     asked = loop.annotations[request]
     match = re.fullmatch(r"(\w+)\[-(\d+)\]", asked) if isinstance(asked, str) else None
     if match is None:
@@ -152,12 +152,12 @@ def _asked_for(loop: Any, request: str) -> tuple[str, int]:
 
 
 def _filter_load(body: Any, name: str) -> Any:
-    """Return the load of the filter's copy; None if there is none."""
+    """Return the first load of the array called `name`; None if there is none."""
     return next((each for each in find_all(body, TensorLoad) if each.source.name == name), None)
 
 
 def _further(indices: Any, channels: int, rows: Any) -> list[Any]:
-    """Return the indices some rows of channels ahead."""
+    """Return the indices `rows` rows of channels ahead."""
     at = len(indices) - channels
     return [*indices[:at], indices[at] + rows, *indices[at + 1 :]]
 

@@ -1,4 +1,4 @@
-"""Functions that round vectors of sums to bf16, for as many lanes as are rounded."""
+"""Functions that round vectors of sums to bf16, for each number of lanes in use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...common.rewrites import IMPORT, find_all
 
 
 def rounding(body: Any) -> Any:
-    """Return the statement with those functions that it calls, and that no schedule has imported."""
+    """Return the statement with the functions that it calls and no schedule has imported."""
     called = {str(call.args[0]).strip('"') for call in find_all(body, Call) if call.args and ROUND in str(call.args[0])}
     there = "".join(str(each.value.value) for each in find_all(body, tirx.AttrStmt) if each.attr_key == IMPORT)
     for name in sorted(called - {ROUND}):

@@ -1,7 +1,7 @@
-"""Lanes that read neighbouring elements in another order than their own: one load of them all, put in order in registers.
+"""Load neighbouring elements that lanes read in another order by one vector load and a shuffle.
 
-LLVM would be given a load for each lane. The order is part of an instruction, so an unrolled loop on which it depends is
-unrolled here.
+Otherwise there would be a load for each lane. The order is part of an instruction, so unrolled loops on which it depends are unrolled
+here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .padding import uses
 
 
 def by_shuffles(body: Any) -> Any:
-    """Return the statement with sums of loops annotated with SHUFFLE as shuffled vectors; for calls only the lanes' order is noted."""
+    """Return the statement with loops that request SHUFFLE by shuffled vectors; sums of calls are left to `instructions`."""
     body = rewrite_loops(body, SHUFFLE, _reorder_copy)
     while loop := _ordering(body):
         body = map_nodes(body, tirx.For, partial(_instead, loop, _unroll(loop)))
@@ -38,7 +38,7 @@ def by_shuffles(body: Any) -> Any:
 
 
 def _reorder_copy(loop: Any) -> Any:
-    """Reorder ``copy[lane] = data[order of lane]``, with the values computed from it; sums stay."""
+    """Rewrite ``copy[lane] = f(data[order of lane])`` by vectors; sums stay."""
     store = loop.body
     if not isinstance(store, tirx.BufferStore) or isinstance(store.value, tirx.Add):
         return loop
@@ -49,7 +49,7 @@ def _reorder_copy(loop: Any) -> Any:
 
 
 def _unroll(loop: Any) -> Any:
-    """Return an iteration after the other, each with loops of its own."""
+    """Return the iterations in sequence, each with loops of its own."""
     values = range(int(loop.min), int(loop.min + loop.extent))
     return sequence([with_own_loops(substitute(loop.body, {loop.loop_var: value})) for value in values])
 
@@ -61,8 +61,8 @@ def _instead(loop: Any, statement: Any, each: Any) -> Any:
 def lanes_of(value: Any, loop: Any) -> Any:
     """Return the vector of `value` over a vectorized loop's lanes; None if a load's order is unknown.
 
-    What all lanes read is a broadcast, lanes that lie together are one load, and others a shuffle of one; of an operator's operands it
-    is the same of their vectors.
+    An element that all lanes read becomes a broadcast, contiguous lanes one load, others a shuffle of one load; operators are applied to
+    their operands' vectors.
     """
     lane, count, analyzer = loop.loop_var, int(loop.extent), sym.Analyzer()
     if not uses(value, lane):
@@ -89,13 +89,13 @@ def lanes_of(value: Any, loop: Any) -> Any:
     together = tirx.BufferLoad(value.source, [*outer, tirx.Ramp(analyzer.simplify(first + least), 1, extent)])
     if order == list(range(count)):
         return together
-    # To more lanes than there are: TVM's shuffle takes several vectors, not more indices.
+    # TVM's shuffle has at most as many indices as its vectors have lanes: repeat the vector.
     copies = -(-count // extent)
     return tirx.Shuffle([together] * copies, [tirx.const(each - least, "int32") for each in order])
 
 
 def _ordering(body: Any) -> Any:
-    """Return an unrolled loop on which an order of lanes depends; None: there is none."""
+    """Return an unrolled loop on which an order of lanes depends; None if there is none."""
     loops = find_all(body, tirx.For)
     unordered = [loop for loop in loops if asks_for(loop, SHUFFLE) and lanes_of(_data(loop), loop) is None]
     indices = [_data(loop).indices[-1] for loop in unordered]
@@ -104,7 +104,7 @@ def _ordering(body: Any) -> Any:
 
 
 def _data(loop: Any) -> Any:
-    """Return the loads of data in a vectorized loop's sum."""
+    """Return the load of data in a vectorized loop's sum."""
     value = loop.body.value if isinstance(loop.body, tirx.BufferStore) else None
     if loop.kind == tirx.ForKind.VECTORIZED and isinstance(value, tirx.Add):
         data = value.b.a if isinstance(value.b, tirx.Mul) else value.b.args[1] if dot_of(value.b) else None

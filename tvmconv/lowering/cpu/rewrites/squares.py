@@ -1,4 +1,4 @@
-"""Squares of elements that are read by vectors along one axis and used by vectors along another, transposed in registers."""
+"""Transpose squares of elements in registers, read by vectors along one axis and used by vectors along another."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ...common.rewrites import map_nodes, rewrite_loops, substitute
 from .transposing.copies import loads_of, runs
 from .transposing.registers import transposed_vectors
 
-# Marks a loop around a vectorized one of as many iterations, with nothing but a store in it.
+# Marks a loop around a vectorized loop with the same extent that contains only a store.
 SQUARE = "tvmconv.square"
 
 
 def by_squares() -> tvm.transform.Pass:
-    """Return the pass that reads squares of elements, of an outer variable and a lane's, by vectors along the outer one."""
+    """Return the pass that reads squares, of an outer variable by lanes, by vectors along the outer variable."""
 
     def in_squares(func: tirx.PrimFunc, mod: tvm.IRModule, context: tvm.transform.PassContext) -> tirx.PrimFunc:
         return func.with_body(rewrite_loops(func.body, SQUARE, _square))
@@ -27,7 +27,7 @@ def by_squares() -> tvm.transform.Pass:
 
 
 def crosses(load: Any, outer: Any, inner: Any, extent: int) -> bool:
-    """Return whether elements are contiguous along the outer variable, and others along the inner one."""
+    """Return whether a load uses both variables, and is contiguous along the outer one, not the inner one."""
     used = [variable for index in load.indices for variable in tirx.analysis.undefined_vars(index, [])]
     both = all(any(variable.same_as(each) for each in used) for variable in (outer, inner))
     return both and runs(load, outer, extent) and not runs(load, inner, extent)
@@ -41,7 +41,7 @@ def _square(loop: Any) -> Any:
         if crosses(load, row, lane, side) and not any(structural_equal(load, other) for other in found):
             found.append(load)
     if not found:
-        # Simplified, nothing is read across; conditions that are left are not what TVM (0.27) vectorizes.
+        # After simplification, no load needs transposing, and TVM (0.27) cannot vectorize conditions that may be left.
         inner = tirx.For(lane, lanes.min, lanes.extent, tirx.ForKind.SERIAL, store)
         return tirx.For(row, loop.min, loop.extent, tirx.ForKind.SERIAL, inner)
     statements: list[Any] = []

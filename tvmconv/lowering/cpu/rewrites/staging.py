@@ -1,7 +1,7 @@
-"""Sums of a tile stored before a step of an epilogue that is approximated, and read again one after the other.
+"""Store a tile's sums before an approximated step of the epilogue, and process them vector by vector in a loop.
 
-The arithmetic of 27 vectors that no loop parts is one block of LLVM's, whose scheduler takes all of them a step on before it finishes
-one: of SiLU each vector went to the stack and back seven times. In a loop of its own a vector is stored once and loaded once.
+The arithmetic of 27 unrolled vectors is one basic block, whose instructions LLVM's scheduler interleaves: for SiLU, each vector was spilled
+and reloaded seven times. In a loop, a vector is stored once and loaded once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ....algorithms.epilogue import step_of
 from ....epilogue import APPROXIMATED
 from ...common.rewrites import find_all, map_nodes, sequence, with_own_loops
 
-# A core overlaps the arithmetic of about so many vectors by itself.
+# Least number of vectors to stage: a core overlaps the arithmetic of about so many by itself.
 _LEAST_VECTORS = 4
 
 
 def stage_sums(body: Any) -> Any:
-    """Return the statement with the sums that an approximated step takes in nests of unrolled loops stored first."""
+    """Return the statement with sums stored first in unrolled loop nests with approximated steps."""
     nests = [loop for loop in find_all(body, tirx.For) if _is_unrolled(loop) and _chain(loop) is not None]
     inner = [each for loop in nests for each in find_all(loop.body, tirx.For)]
     outermost = [loop for loop in nests if not any(loop.same_as(each) for each in inner)]
@@ -37,7 +37,7 @@ def _is_unrolled(loop: Any) -> bool:
 
 
 def _chain(loop: Any) -> list[Any] | None:
-    """Return the loops from this one to the only store in it, which has such a step, if there is nothing else; else None."""
+    """Return the loops from this one down to a single store with an approximated step; None for other loops."""
     loops, statement = [], loop
     while True:
         if isinstance(statement, tirx.For) and isinstance(statement.extent, tirx.IntImm):
@@ -56,7 +56,7 @@ def _chain(loop: Any) -> list[Any] | None:
 
 
 def _approximated_call(value: Any) -> Any:
-    """Return the call of the first step that is approximated; None if there is none."""
+    """Return the call of the first approximated step; None if there is none."""
     for call in find_all(value, Call):  # outer ones first
         step = step_of(call)
         if step is not None and step.name in APPROXIMATED:

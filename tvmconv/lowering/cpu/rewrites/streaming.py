@@ -1,8 +1,8 @@
 """Prefetch a plain filter in place, part by part, while the part before is multiplied.
 
-A space asks for it (PREFETCH_PART) on the loop over parts of the filter, whose iterations copy a part each and then sum its
-products, or read it in place; and names what the sums read. Each step of the sums prefetches an equal share of the lines that the
-next iteration reads of the filter, in the order of memory. Without, a copy waits for memory, and memory for the sums.
+A space requests it (PREFETCH_PART) on the loop over parts of the filter, whose iterations each copy a part and sum its products, or read
+it in place; the request names the buffer that the sums read. Each step of the sums prefetches an equal share of the filter's lines that the
+next iteration reads, in memory order. Otherwise a copy waits for memory, and memory is idle during the sums.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from tvm.ir import TensorLoad
 from ....algorithms.annotations import PREFETCH_PART
 from ....algorithms.shapes import divisors
 from ....algorithms.stage_names import FILTER
+from ....targets.cpus import LINE_BYTES
 from ...common.rewrites import find_all, map_nodes, refuse, rewrite_loops, settle, substitute
 from .prefetching import L2, fetching, is_step, loops_down_to, number_iterations, prefetch
 
-LINE_BYTES = 64
-
 
 def prefetch_parts(body: Any) -> Any:
-    """Return the statement with prefetches in the loops that ask for PREFETCH_PART."""
+    """Return the statement with prefetches in the loops that request PREFETCH_PART."""
     return rewrite_loops(body, PREFETCH_PART, _prefetch_part)
 
 
@@ -50,7 +49,7 @@ def _prefetch_part(part: Any) -> Any:
 
 
 def _box(part: Any, loads: list[Any], inner: dict[Any, int]) -> tuple[list[Any], list[int]]:
-    """Return the first element and the extent along each axis of the filter's part in the first iteration."""
+    """Return the first element and the extents of the part of the filter that an iteration reads."""
     analyzer = sym.Analyzer()
     corners = [dict.fromkeys(inner, 0), {var: extent - 1 for var, extent in inner.items()}]
     begin, reach = [], []
@@ -70,7 +69,7 @@ def _box(part: Any, loads: list[Any], inner: dict[Any, int]) -> tuple[list[Any],
 def _share(source: Any, at: list[Any], extents: list[int], number: Any, count: int) -> list[Any]:
     """Return the prefetches of step `number` of `count`: cache lines of rows that are contiguous in memory.
 
-    A division finds where some of a row lie, as many as are placed together without more lines in all.
+    Lines are prefetched in pieces of a row, whose indices need one division each: the largest pieces that do not add lines.
     """
     shape = [int(extent) for extent in source.shape]
     axis, run = len(shape) - 1, extents[-1]
@@ -101,7 +100,7 @@ def _share(source: Any, at: list[Any], extents: list[int], number: Any, count: i
 
 
 def _further(indices: list[Any], shape: list[int], elements: Any) -> list[Any]:
-    """Return the indices so many elements ahead, carried to outer axes: none may exceed its extent."""
+    """Return the indices `elements` elements ahead, carried to outer axes, since no index may exceed its extent."""
     if not isinstance(elements, int):
         return [*indices[:-1], indices[-1] + elements]
     further = list(indices)

@@ -1,7 +1,7 @@
-"""Every s-th column of a planar row laid together by vectors: as many loads as it has columns, and shuffles.
+"""Deinterleave planar rows by vector loads and shuffles, so that every s-th column is contiguous.
 
-A copy of data whose outputs read columns a stride apart puts every s-th column together. Read one by one, they take a load
-and a store each; padded first and then taken apart, the second copy waits for the first's masked stores to reach the cache.
+Copies for strided convolutions gather every s-th column. Element by element, each takes a load and a store; in two copies, first padded and
+then deinterleaved, the second would wait for the first's masked stores to reach the cache.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from .transposing.copies import loads_of
 
 
 def deinterleave(body: Any) -> Any:
-    """Return the statement with the copies that ask for STRIDED by vectors."""
+    """Return the statement with copies that request STRIDED by vectors."""
     return rewrite_loops(body, STRIDED, _deinterleave)
 
 
 def _deinterleave(loop: Any) -> Any:
     """Deinterleave ``for phase: for x: copy[.., phase, x] = row[.., x * s + phase]``, 0 outside, by vectors.
 
-    Integers are converted, and their zero point subtracted, in vectors. It is refused where it is not known which columns
-    are inside, or a phase has fewer than a vector of 128 bits.
+    Integers are converted, and their zero point subtracted, in vectors. Refused are loops where the columns inside of data are unknown, or
+    are fewer in a phase than a vector of 128 bits has.
     """
     columns = loop.body
     if not isinstance(columns, tirx.For) or not all(isinstance(each.extent, tirx.IntImm) for each in (loop, columns)):
@@ -52,12 +52,12 @@ def _deinterleave(loop: Any) -> Any:
         )
 
     def taken(p: int, start: Any, lanes: int) -> Any:
-        """Columns a step apart: the last vector that is read ends with the last of them."""
+        """Return columns a step apart; the last vector that is read ends with the last of them."""
         *before, at = [substitute(index, {phase: p, x: start}) for index in load.indices]
         span = (lanes - 1) * step + 1
         firsts = [*range(0, span - lanes, lanes), span - lanes]
         vectors = [tirx.BufferLoad(load.source, [*before, tirx.Ramp(at + first, 1, lanes)]) for first in firsts]
-        later = len(firsts) * lanes - span  # by so many lanes does the last vector hold what it ends with later
+        later = len(firsts) * lanes - span  # overlap of the last two vectors, by which lanes of the last one shift
         order = [column if column < firsts[-1] else column + later for column in range(0, span, step)]
         return tirx.Shuffle(vectors, [tirx.const(lane, "int32") for lane in order])
 
@@ -75,7 +75,7 @@ def _deinterleave(loop: Any) -> Any:
             tirx.BufferStore(store.buffer, zero, [substitute(index, {phase: p, x: at}) for index in store.indices])
             for at in (*range(first), *range(end, extent))
         ]
-        # The last vector ends with the row, and may repeat columns of the one before.
+        # The last vector ends with the row, and may overlap the one before.
         vector, vectors = tirx.Var("vector", "int32"), -(-(end - first) // lanes)
         body = stored(p, tirx.min(first + vector * lanes, end - lanes), lanes)
         steps.append(tirx.For(vector, 0, vectors, tirx.ForKind.SERIAL, body))
@@ -87,7 +87,7 @@ def _deinterleave(loop: Any) -> Any:
 
 
 def _is_of(value: Any, load: Any) -> bool:
-    """Return whether a value is a load, converted and with a constant subtracted or not."""
+    """Return whether a value is a load, possibly converted, with a constant added or subtracted."""
     if isinstance(value, tirx.Cast):
         return _is_of(value.value, load)
     if isinstance(value, (tirx.Add, tirx.Sub)):
@@ -96,7 +96,7 @@ def _is_of(value: Any, load: Any) -> bool:
 
 
 def _in_lanes(value: Any, load: Any, vector: Any, lanes: int) -> Any:
-    """Return what `_is_of` a load, of a vector of its elements."""
+    """Return a value that `_is_of` a load with a vector in its place."""
     if value.same_as(load):
         return vector
     if isinstance(value, tirx.Cast):
@@ -105,7 +105,7 @@ def _in_lanes(value: Any, load: Any, vector: Any, lanes: int) -> Any:
 
 
 def _step(indices: Any, x: Any, extent: int) -> int:
-    """Return by how much the last index grows with `x`; 0: not evenly, or others do too."""
+    """Return the stride of the last index in `x`; 0 if it is not constant, or other indices depend on `x`."""
     analyzer = sym.Analyzer()
     *before, last = indices
     if extent < 2 or any(uses(index, x) for index in before):

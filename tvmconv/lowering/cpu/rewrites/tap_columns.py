@@ -1,8 +1,8 @@
-"""Pack a transposed convolution's OIX filter by vectors for both reads and writes: an output channel's taps are contiguous in it.
+"""Pack a transposed convolution's OIX filter with vector reads and writes; each output channel's taps are contiguous in it.
 
-A packed vector has one tap of several output channels, whose taps lie a row apart each: one by one, they take a load each. The rows of
-taps are read by vectors instead, in squares, which are transposed in registers (transposing.py); taps of phases are in any order,
-and those of other windows are left out. Few taps are vectors of all of them, from which shuffles take each tap.
+A packed vector has one tap of several output channels, which are rows apart in the filter: a load for each lane. Instead, rows of taps are
+read by vectors, in squares, and transposed in registers (`transposing`); taps of phases may be in any order, and those of other windows are
+left out. Few taps are read as vectors of all of them, from which shuffles extract each tap.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from tvm.ir import TensorLoad
 from ....algorithms.annotations import PART, TAP_COLUMNS
 from ...common.rewrites import element_at, map_nodes, refuse, rewrite_loops, settle, substitute
 from .padding import split_guard, uses
-from .transposing.copies import loads_of
-from .transposing.registers import join_quarters, shuffle, transposed_vectors
+from .transposing.copies import loads_of, loop_over
+from .transposing.registers import join_quarters, shuffle, transposed_vectors, vector_at
 
-# Load of a lane so many taps behind its first; the store of a tap's vector.
+# Functions: the load of a lane at an offset of taps from its first; the store of a tap's vector.
 _Element = Callable[[Any, Any], Any]
 _Stored = Callable[[int, Any], Any]
-# Axes of the filter: input channels, and the output channels of a group.
+# Axes of the filter before its taps: input channels, and the output channels of a group.
 _CHANNEL_AXES = 2
 
 
 def lay_taps_apart(body: Any) -> Any:
-    """Return the statement with the copies that ask for TAP_COLUMNS by vectors."""
+    """Return the statement with copies that request TAP_COLUMNS by vectors."""
     return rewrite_loops(body, TAP_COLUMNS, _laid_apart)
 
 
 def _laid_apart(loop: Any) -> Any:
     """``for tap: for lane in vectorized: pack[.., tap, .., lane] = filter[c, o + lane, f(tap)]``, 0 where there is no such channel.
 
-    It stays as it is where it is not known which tap each lane reads, or lanes read others.
+    The loop stays where the taps that lanes read are unknown, or differ between lanes.
     """
     lanes = loop.body
     if not isinstance(lanes, tirx.For) or lanes.kind != tirx.ForKind.VECTORIZED:
@@ -52,7 +52,7 @@ def _laid_apart(loop: Any) -> Any:
     first = places[0]
 
     def element(row: Any, offset: Any) -> Any:
-        """Load the element `offset` taps behind the one that is read first."""
+        """Load the element `offset` taps after the one that is read first."""
 
         def at(load: Any) -> Any:
             *before, last = [substitute(index, {tap: 0, lane: row}) for index in load.indices]
@@ -74,20 +74,20 @@ def _laid_apart(loop: Any) -> Any:
     if taps < PART:
         return settle(loop, TAP_COLUMNS)
     width = count if taps >= count and 2 * len(behind) > count else PART
-    last = taps - first - width  # where the last square begins, at most
+    last = taps - first - width  # largest begin of a square
     return _squares(last, width, count, store.buffer.dtype, behind, element, stored)
 
 
 def _shuffled_taps(
     taps: int, first: int, lanes: int, dtype: str, behind: dict[int, int], element: _Element, stored: _Stored
 ) -> Any:
-    """Return the copy of a few `taps` of contiguous lanes; `first` is the first one's read."""
+    """Return the copy of a few `taps` of contiguous lanes; `first` is the tap that is read first."""
     rows, steps = tirx.decl_buffer((lanes * taps,), dtype, "rows", scope="local"), []
     for part in range(0, lanes * taps, lanes):
         x = tirx.Var("x", "int32")
         read = tirx.BufferStore(rows, element(0, part - first + x), [part + x])
-        steps.append(_loop(x, lanes, tirx.ForKind.VECTORIZED, read))
-    vectors = [_vector(rows, part, lanes) for part in range(0, lanes * taps, lanes)]
+        steps.append(loop_over(x, lanes, tirx.ForKind.VECTORIZED, read))
+    vectors = [vector_at(rows, part, lanes) for part in range(0, lanes * taps, lanes)]
     for each, t in sorted(behind.items()):
         steps.append(stored(t, shuffle(vectors, [row * taps + first + each for row in range(lanes)])))
     return tirx.SeqStmt([tirx.AllocBuffer(rows), *steps])
@@ -96,16 +96,16 @@ def _shuffled_taps(
 def _squares(
     last: int, width: int, lanes: int, dtype: str, behind: dict[int, int], element: _Element, stored: _Stored
 ) -> Any:
-    """Return the copy by squares of `width` taps, the last of which begins at `last` or before; other taps in them are left out."""
+    """Return the copy by squares of `width` taps that begin at `last` at the latest; other taps in them are left out."""
     rows, steps = tirx.decl_buffer((lanes * width,), dtype, "rows", scope="local"), []
     left = sorted(behind)
     while left:
         start = min(left[0], last)
         row, x = tirx.Var("row", "int32"), tirx.Var("x", "int32")
         read = tirx.BufferStore(rows, element(row, start + x), [row * width + x])
-        steps.append(_loop(row, lanes, tirx.ForKind.UNROLLED, _loop(x, width, tirx.ForKind.VECTORIZED, read)))
+        steps.append(loop_over(row, lanes, tirx.ForKind.UNROLLED, loop_over(x, width, tirx.ForKind.VECTORIZED, read)))
         parts = range(0, lanes, width)
-        square = [join_quarters([_vector(rows, (part + j) * width, width) for part in parts]) for j in range(width)]
+        square = [join_quarters([vector_at(rows, (part + j) * width, width) for part in parts]) for j in range(width)]
         columns = transposed_vectors(square, lanes)
         steps += [stored(behind[each], columns[each - start]) for each in left if each < start + width]
         left = [each for each in left if each >= start + width]
@@ -113,7 +113,7 @@ def _squares(
 
 
 def _places(loads: list[Any], tap: Any, taps: int, lane: Any, lanes: int) -> list[int]:
-    """Return which of the filter's taps every lane reads for each iteration; none if that is not known, or lanes differ."""
+    """Return the filter's tap that all lanes read in each iteration; none if it is unknown, or lanes differ."""
     analyzer = sym.Analyzer()
     places: list[list[int]] = []
     for row in range(lanes):
@@ -129,7 +129,7 @@ def _places(loads: list[Any], tap: Any, taps: int, lane: Any, lanes: int) -> lis
 
 
 def _tap(load: Any, at: dict[Any, int], analyzer: Any) -> int | None:
-    """Return which tap of a channel is read; None if that is not known."""
+    """Return the tap of a channel that a load reads; None if it is unknown."""
     place: Any = 0
     pairs = list(zip(load.indices, load.source.shape, strict=True))[_CHANNEL_AXES:]
     for index, extent in pairs:
@@ -139,7 +139,7 @@ def _tap(load: Any, at: dict[Any, int], analyzer: Any) -> int | None:
 
 
 def _together(loads: list[Any], tap: Any, lane: Any, lanes: int, taps: int) -> bool:
-    """Return whether each lane's taps follow those of the lane before in memory."""
+    """Return whether lanes' taps are consecutive in memory."""
     analyzer = sym.Analyzer()
     for load in loads:
         places = [
@@ -148,11 +148,3 @@ def _together(loads: list[Any], tap: Any, lane: Any, lanes: int, taps: int) -> b
         if not all(analyzer.can_prove_equal(at, places[0] + row * taps) for row, at in enumerate(places)):
             return False
     return True
-
-
-def _vector(buffer: Any, start: int, lanes: int) -> Any:
-    return tirx.BufferLoad(buffer, [tirx.Ramp(start, 1, lanes)])
-
-
-def _loop(variable: Any, extent: int, kind: Any, body: Any) -> Any:
-    return tirx.For(variable, 0, extent, kind, body)

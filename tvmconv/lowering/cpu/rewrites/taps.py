@@ -1,9 +1,9 @@
 """Unroll several taps of a row together where none of a tile's pixels meets padding.
 
-A long loop over the taps of a row, whose lanes have data of their own, loads a vector of data for each multiply-add, and asks of
-each pixel whether it meets padding. A space marks the loop (TAPS) with a number of taps. It becomes three: over the taps of
-which some pixel may meet padding, which ask as before; between them over those that all pixels meet in data, so many at a
-time, whose neighbouring pixels share what they load; and over the rest, one by one.
+A long loop over the taps of a row, whose lanes have their own data, loads a vector of data for each multiply-add, and tests for each pixel
+whether it meets padding. A space marks the loop (TAPS) with a number of taps. It is split: taps before and after, for which some pixel may
+meet padding, keep the tests; those between, which meet data at all pixels, are unrolled by that number, so that neighbouring pixels share
+loads; the remainder of these runs one by one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...common.rewrites import refuse, rewrite_loops, sequence, settle, substitu
 
 
 def take_taps_together(body: Any) -> Any:
-    """Return the statement with loops over taps annotated with TAPS in parts."""
+    """Return the statement with loops over taps that request TAPS split."""
     return rewrite_loops(body, TAPS, _part)
 
 
@@ -45,7 +45,7 @@ def _part(loop: Any) -> Any:
 
 
 def _open(loop: Any) -> tuple[list[Any], Any, Any]:
-    """Return the conditions of a product, the loop over a tile's pixels, and the bodies under the conditions."""
+    """Return the conditions of a product, the loop over a tile's pixels, and the innermost body."""
     conditions, pixels, statement = [], None, loop.body
     while True:
         if isinstance(statement, tirx.IfThenElse) and statement.else_case is None:
@@ -61,7 +61,7 @@ def _open(loop: Any) -> tuple[list[Any], Any, Any]:
 
 
 def _met_by_all(loop: Any, conditions: list[Any], pixels: Any) -> tuple[Any, Any]:
-    """Return the first tap for which all conditions hold of all pixels, and the first behind for which they do not."""
+    """Return the first tap for which all conditions hold at all pixels, and the end of such taps."""
     analyzer, taps = sym.Analyzer(), int(loop.extent)
     first: Any = tirx.const(0, "int32")
     last: Any = tirx.const(taps, "int32")
@@ -82,7 +82,7 @@ def _met_by_all(loop: Any, conditions: list[Any], pixels: Any) -> tuple[Any, Any
 
 
 def _slack(loop: Any, condition: Any) -> Any:
-    """Return an expression that is at least 0 where a bound holds."""
+    """Return an expression that is >= 0 where a bound holds."""
     if isinstance(condition, tirx.LE | tirx.LT):
         return condition.b - condition.a - isinstance(condition, tirx.LT)
     if isinstance(condition, tirx.GE | tirx.GT):

@@ -1,8 +1,8 @@
-"""The next filter of AMX's tiles prefetched from L3 to L2 while one is multiplied.
+"""Prefetch the next part of AMX's packed filter from L3 to L2 while one part is multiplied.
 
-A space asks for it (PREFETCH_TILES) on a loop each of whose iterations multiplies another part of the packed filter, and names that.
-Each step of the sums, whose tiles of it lie together, prefetches an equal share of the same step's lines of the next iteration: for
-each block of data that meets the part another share.
+A space requests it (PREFETCH_TILES) on a loop whose iterations each multiply another part of the packed filter, which the request names.
+Each step of the sums reads contiguous tiles of the filter, and prefetches an equal share of the lines of the same step of the next
+iteration; each block of data multiplied by the part prefetches another share.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .prefetching import L2, fetching, loops_down_to, number_iterations, prefetc
 
 
 def prefetch_tiles(body: Any) -> Any:
-    """Return the statement with prefetches in the loops that ask for PREFETCH_TILES."""
+    """Return the statement with prefetches in the loops that request PREFETCH_TILES."""
     return rewrite_loops(body, PREFETCH_TILES, _prefetch_filter)
 
 
@@ -54,12 +54,12 @@ def _prefetch_filter(part: Any) -> Any:
 
 
 def _further(shape: Any, indices: list[Any], lines: Any) -> list[Any]:
-    """Return the indices some cache lines ahead in an array whose last axis is a line, with earlier axes at 0."""
+    """Return the indices some cache lines ahead in an array whose last axis is a line."""
     *before, half, vector, pair, lane = indices
     *_, vectors, pairs, _ = map(int, shape)
     return [*before, half + lines // (vectors * pairs), vector + lines // pairs % vectors, pair + lines % pairs, lane]
 
 
 def _loads(body: Any, name: str) -> list[Any]:
-    """Return the addresses of tiles of the array called `name`, in their order."""
+    """Return the loads of the array called `name`, in order."""
     return [each for each in find_all(body, TensorLoad) if each.source.name == name]

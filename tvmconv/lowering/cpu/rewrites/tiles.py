@@ -1,11 +1,10 @@
-"""AMX's tile instructions, in place of the loops that a space marks for them.
+"""Replace marked loops by AMX's tile instructions.
 
-A definition multiplies pairs of bf16, or quads of integers, one by one (algorithms/pairs.py). A space marks the loops of a
-block of tiles by their ROLE: over tiles of pixels, their rows, tiles of outputs, their lanes, and the pairs that are summed.
-Here the nest that clears the sums, or gives all rows their first values, the one that adds products and the one that stores
-them become instructions, whose sums are in tile registers; the addresses and strides are those of the loops' own indices.
-What is added may be several products, of terms (algorithms/terms.py). A loop marked by CONFIGURE is given the shapes of the
-tiles, and returns the registers at its end.
+A definition multiplies pairs of bf16, or quads of integers, one by one (algorithms/pairs.py). A space marks the loops of a block of tiles by
+their ROLE: over tiles of pixels, their rows, tiles of outputs, their lanes, and the pairs that are summed. The nests that clear or
+initialize the sums, add products, and store the sums become instructions on tile registers, with addresses and strides from the loops'
+indices. Several products, of terms, may be added (algorithms/terms.py). A loop marked by CONFIGURE configures the tiles' shapes at its
+begin, and releases the registers at its end.
 """
 
 from __future__ import annotations
@@ -22,10 +21,11 @@ from ....algorithms.annotations import CONFIGURE, LANES, PAIRS, ROLE, ROWS, TILE
 from ....algorithms.pairs import DOT, DOT_QUADS, dot_of
 from ....errors import RewriteError
 from ....isa.x86.amx import TILES as AMX
+from ....targets.cpus import LINE_BYTES
 from ...common.rewrites import IMPORT, element_at, map_nodes, rewrite_loops, sequence, settle, substitute
 from ..packing import elements
 
-# The element of an array of sums with which its first cache line begins.
+# Function: the first element of an array of sums that is aligned to a cache line.
 LINE_BEGIN = "tvmconv_line_begin"
 _TEXT = f"""{AMX.text}
 define i32 @{LINE_BEGIN}(ptr %array) alwaysinline nounwind {{
@@ -38,16 +38,15 @@ define i32 @{LINE_BEGIN}(ptr %array) alwaysinline nounwind {{
 """
 _BYTES = 4  # of a sum, a pair and a quad
 _MULTIPLY = {dot: AMX.multiply[types] for types, dot in {("bf16", "bf16"): DOT, **DOT_QUADS}.items()}
-_LINE = 64
 
 
 def by_tiles(body: Any) -> Any:
-    """Return the statement with marked loops made tile instructions.
+    """Return the statement with marked loops replaced by tile instructions.
 
     Raises
     ------
     RewriteError
-        If marked loops are not of the form above: a space that marks them is wrong.
+        If marked loops have another form, which is an error of the space.
     """
     return rewrite_loops(body, CONFIGURE, _configure)
 
@@ -78,7 +77,7 @@ def _configure(loop: Any) -> Any:
 
 
 def _configuration(tiles: int, vectors: int, rows: int, depth: int) -> list[int]:
-    """Return the words that configure the registers of sums, of data and of the filter."""
+    """Return the words that configure the registers for sums, data and filter."""
     sums, lefts, registers = tiles * vectors, _lefts(tiles, vectors), range(AMX.registers)
     columns = [_BYTES * (depth if each in lefts else AMX.side) for each in registers]
     counts = [depth if each >= sums and each not in lefts else rows for each in registers]
@@ -87,7 +86,7 @@ def _configuration(tiles: int, vectors: int, rows: int, depth: int) -> list[int]
 
 
 def _lefts(tiles: int, vectors: int) -> range:
-    """Return the registers for data, behind those for sums: for all tiles if they are no more than those of the filter."""
+    """Return the registers for data, after those for sums: one for each tile if data has no more tiles than the filter."""
     sums = tiles * vectors
     left = tiles if tiles <= vectors else AMX.registers - sums - vectors
     return range(sums, sums + min(left, tiles))
@@ -98,8 +97,8 @@ def _rights(tiles: int, vectors: int) -> range:
 
 
 def _align(buffer: Any, body: Any) -> Any:
-    """Align a buffer that tiles are stored to with a cache line: TVM aligns arrays on the stack to 16 bytes."""
-    room = tirx.decl_buffer((elements(buffer) + _LINE // _BYTES,), buffer.dtype, buffer.name, scope="local")
+    """Align a buffer to which tiles are stored to a cache line: TVM aligns arrays on the stack to 16 bytes."""
+    room = tirx.decl_buffer((elements(buffer) + LINE_BYTES // _BYTES,), buffer.dtype, buffer.name, scope="local")
     first = tirx.call_extern("int32", LINE_BEGIN, tirx.address_of(tirx.BufferLoad(room, [0])))
 
     def at(indices: Any) -> list[Any]:
@@ -118,7 +117,7 @@ def _align(buffer: Any, body: Any) -> Any:
 
 
 def _instructions(shapes: set[Any], stored: list[Any], loop: Any) -> Any:
-    """Return the instructions of a nest of marked loops; note its tiles' shape and the buffer they are stored to."""
+    """Return the instructions for a nest of marked loops; add its tiles' shape to `shapes`, and a local buffer it stores to `stored`."""
     if loop.annotations.get(ROLE) != TILES:
         return loop
     loops, body = _nest(loop)
@@ -133,7 +132,7 @@ def _instructions(shapes: set[Any], stored: list[Any], loop: Any) -> Any:
         first = _AmxTiles(value, loops, None, VECTORS, ROWS, LANES)
         return sequence([_call(AMX.load, _number(reg), *first.at(a, v)) for a, v, reg in sums])
     if PAIRS not in loops and isinstance(value, TensorLoad):
-        if body.buffer.scope() == "local":  # else it is of a workspace, which is aligned
+        if body.buffer.scope() == "local":  # a workspace is aligned already
             stored.append(body.buffer)
         target = _AmxTiles(body, loops, TILES, VECTORS, ROWS, LANES)
         return sequence([_call(AMX.store, _number(reg), *target.at(a, v)) for a, v, reg in sums])
@@ -152,7 +151,7 @@ def _instructions(shapes: set[Any], stored: list[Any], loop: Any) -> Any:
 
 
 def _products(value: Any) -> list[tuple[str, Any, Any]]:
-    """Return the products that `value` adds up, in their order: their names and both operands; none if it is anything else."""
+    """Return the products that `value` sums, in order: name and both operands; none for other values."""
     if (dot := dot_of(value)) in _MULTIPLY:
         return [(dot, *value.args[1:])]
     parts = [_products(each) for each in (value.a, value.b)] if isinstance(value, tirx.Add) else []
@@ -160,10 +159,10 @@ def _products(value: Any) -> list[tuple[str, Any, Any]]:
 
 
 def _multiply(tiles: int, vectors: int, products: Sequence[tuple[str, _AmxTiles, _AmxTiles]]) -> list[Any]:
-    """Return loads and multiplications: the fewer operands are held, each of the others is loaded before its use.
+    """Return loads and multiplications: tiles of the operand with fewer are held in registers, each of the other's is loaded before its use.
 
-    Of several products each is of all sums, so that a sum's additions are as far apart as they can be; what one holds, the
-    next does, if it is of the same tiles.
+    Each of several products is added to all sums before the next one, so that additions to a sum are far apart; the next product reuses
+    held tiles if they are the same.
     """
     lefts, rights, few = _lefts(tiles, vectors), _rights(tiles, vectors), tiles <= vectors
     made: list[Any] = []
@@ -192,7 +191,7 @@ def _multiply(tiles: int, vectors: int, products: Sequence[tuple[str, _AmxTiles,
 
 
 class _AmxTiles:
-    """Places of the tiles of a load, or of a store."""
+    """Addresses of the tiles of a load or store."""
 
     def __init__(self, access: Any, loops: dict[str, Any], tile: str | None, vector: str | None, row: str, column: str):
         if not isinstance(access, (tirx.BufferStore, TensorLoad)):
@@ -205,7 +204,7 @@ class _AmxTiles:
             raise RewriteError(f"columns of a tile must be neighbours in {access}")
 
     def same_as(self, other: _AmxTiles | None) -> bool:
-        """Return whether these are the tiles of another load."""
+        """Return whether `other` has the same tiles."""
         return other is not None and structural_equal(self._access, other._access)
 
     def at(self, tile: int, vector: int) -> tuple[Any, Any]:
@@ -219,7 +218,7 @@ class _AmxTiles:
         return address, tirx.const(self._stride * _BYTES, "int64")
 
     def _distance(self, role: str) -> int:
-        """Return the elements between accesses of neighbouring iterations; they must be a constant."""
+        """Return the distance in elements of neighbouring iterations' accesses, which must be a constant."""
         loop, analyzer = self._loops[role], sym.Analyzer()
         offset = element_at(self._buffer, self._access.indices)
         first, second = (substitute(offset, {loop.loop_var: value}) for value in (0, 1))

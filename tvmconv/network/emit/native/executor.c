@@ -1,8 +1,6 @@
 /* The executor of a network, linked into its library: it walks the plan with the threads of the kernels.
  *
- * Weights are where the platform has them (host.h).
- *
- * Calls are safe from several threads: each takes an instance, which has an arena and the arrays of all steps.
+ * host.h maps the weights. Calls from several threads are safe: each takes an instance, with an arena and the arrays of all steps.
  */
 #include "sizes.h"
 
@@ -17,14 +15,14 @@
 
 typedef struct Instance {
   struct Instance* next;
-  unsigned char* arena; /* of its own, NULL: callers give theirs */
-  uint64_t arena_bytes; /* of its own */
-  unsigned char* base;  /* where the arena of this call is */
+  unsigned char* arena; /* its own; NULL: callers provide one */
+  uint64_t arena_bytes; /* of its own arena */
+  unsigned char* base;  /* the arena of this call */
   Sizes kept[KEPT];
   Sizes* sizes; /* of this call */
   uint64_t calls;
   uint64_t* staged_bytes;
-  unsigned char** staged; /* of each input and output that did not begin at a cache line, memory that does */
+  unsigned char** staged; /* of each input and output that was not aligned to a cache line: a copy that is */
   unsigned char** places; /* of each input and output in this call */
   DLTensor* tensors;
   TVMFFIAny* arguments;
@@ -33,9 +31,9 @@ typedef struct Instance {
 typedef struct {
   Instance* free;
   Weights weights;
-  unsigned char *prepared_space, *prepared; /* what the first steps make of them, in memory that begins anywhere */
+  unsigned char *prepared_space, *prepared; /* the results of prepared steps; prepared is aligned within prepared_space */
   int32_t argument_count;
-  uint64_t arena_limit; /* of what instances that no call uses keep; 0: none */
+  uint64_t arena_limit; /* bytes of an arena that idle instances keep at most; 0: no limit */
 } Network;
 
 int tvmconv_copy(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
@@ -47,7 +45,7 @@ int tvmconv_copy(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny*
   return 0;
 }
 
-/* Gives an instance the sizes of some extents, if the plan has such; returns 0, or raises. */
+/* Sets an instance's sizes for a call's extents, if the plan has free ones; returns 0, or raises. */
 static int set_extents(Instance* instance, const TVMFFIAny* extents) {
   if (tvmconv_plan.free == NULL) return 0;
   instance->sizes = sizes_of(instance->kept, extents, ++instance->calls);
@@ -72,7 +70,7 @@ static void free_instance(Instance* instance) {
   free(instance);
 }
 
-/* Returns an instance in which the weights' arrays have their addresses. */
+/* Returns an instance with the addresses of weights set; NULL: out of memory. */
 static Instance* new_instance(const Network* network) {
   Instance* instance = calloc(1, sizeof *instance);
   if (instance == NULL) return NULL;
@@ -109,7 +107,7 @@ static void free_arena(Instance* instance) {
   instance->arena_bytes = 0;
 }
 
-/* Returns an instance's own arena; NULL: there is no memory. */
+/* Returns an instance's own arena, large enough for its sizes; NULL: out of memory. */
 static unsigned char* own_arena(Instance* instance) {
   const uint64_t needed = tvmconv_plan.free ? instance->sizes->arena_bytes : tvmconv_plan.arena_bytes;
   const size_t bytes = (needed / HUGE_PAGE_BYTES + 1) * HUGE_PAGE_BYTES;
@@ -117,7 +115,7 @@ static unsigned char* own_arena(Instance* instance) {
   free_arena(instance);
   if ((instance->arena = new_aligned(HUGE_PAGE_BYTES, bytes)) == NULL) return NULL;
   instance->arena_bytes = bytes;
-  advise_huge(instance->arena, needed / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES); /* not the rest of a page */
+  advise_huge(instance->arena, needed / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES); /* whole pages only */
   return instance->arena;
 }
 
@@ -137,7 +135,7 @@ static void give(Network* network, Instance* instance) {
   unlock();
 }
 
-/* Gives the steps' arrays the addresses of the arena, and of the inputs and outputs, by way of memory that begins at a cache line. */
+/* Sets the addresses of the steps' arrays in the arena, the inputs and the outputs; copies unaligned inputs to aligned memory. */
 static int bind(Instance* instance, const TVMFFIAny* addresses, unsigned char* base) {
   int32_t inputs = tvmconv_plan.input_count, all = inputs + tvmconv_plan.output_count;
   unsigned char** places = instance->places;
@@ -176,7 +174,7 @@ static int is_true(const TVMFFIAny* condition) {
   return ((const unsigned char*)tensor->data)[tensor->byte_offset] != 0;
 }
 
-/* The next of steps beside each other. */
+/* The next step of a group. */
 typedef struct {
   const Step* step;
   const TVMFFIAny* arguments;
@@ -191,7 +189,7 @@ static int run_next(void* steps) {
   return step->function(NULL, arguments, step->count, &result);
 }
 
-/* Walks the plan; `seconds` takes how long each step took alone, below 0 of one that is passed over, NULL: nobody asks. */
+/* Executes the plan; `seconds`, unless NULL, receives each step's time without groups, -1 for skipped steps. */
 static int walk(const Instance* instance, double* seconds) {
   const TVMFFIAny* arguments = instance->arguments + tvmconv_plan.prepared_arguments;
   int status = 0;
@@ -224,7 +222,7 @@ static int walk(const Instance* instance, double* seconds) {
   return status == 0 ? 0 : -1;
 }
 
-/* `arena`: what the caller gives, from a cache line on; NULL: nothing. */
+/* `arena`: the caller's, aligned to a cache line; NULL: the instance's own. */
 static int run(Network* network, double* seconds, const TVMFFIAny* extents, const TVMFFIAny* addresses, unsigned char* arena) {
   Instance* instance = take(network);
   if (instance == NULL) return no_memory();
@@ -252,10 +250,10 @@ static void close_network(Network* network) {
   free(network);
 }
 
-/* Runs the steps of weights alone, whose functions leave out what lies beyond an array; the instance is the first one's. */
+/* Runs the steps that depend on weights alone. Their functions do not write gaps beyond an array, which must be zero. */
 static int prepare(Network* network) {
   if (tvmconv_plan.prepared_count == 0) return 0;
-  network->prepared_space = calloc(1, tvmconv_plan.prepared_bytes + HUGE_PAGE_BYTES); /* pages of zeros, which nobody writes before */
+  network->prepared_space = calloc(1, tvmconv_plan.prepared_bytes + HUGE_PAGE_BYTES); /* zeros, without writing the pages */
   if (network->prepared_space == NULL) return no_memory();
   const uintptr_t begin = (uintptr_t)network->prepared_space;
   network->prepared = network->prepared_space + (HUGE_PAGE_BYTES - begin % HUGE_PAGE_BYTES);
@@ -272,7 +270,7 @@ static int prepare(Network* network) {
   return status;
 }
 
-/* -> the network's handle, a number. */
+/* () -> the network's handle, a number. */
 EXPORT int __tvm_ffi_tvmconv_network_open(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   (void)self, (void)args, (void)num_args;
   Network* network = calloc(1, sizeof *network);
@@ -291,7 +289,7 @@ EXPORT int __tvm_ffi_tvmconv_network_open(void* self, const TVMFFIAny* args, int
   return 0;
 }
 
-/* handle. No call of it may run, and none may come. */
+/* (handle). No call of the network may be running, nor follow. */
 EXPORT int __tvm_ffi_tvmconv_network_close(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   (void)self, (void)num_args, (void)result;
   close_network((Network*)(uintptr_t)args[0].v_int64);
@@ -300,19 +298,19 @@ EXPORT int __tvm_ffi_tvmconv_network_close(void* self, const TVMFFIAny* args, in
 
 static int32_t extent_count(void) { return tvmconv_plan.free ? tvmconv_plan.free->extent_count : 0; }
 
-/* handle, bytes: what arenas keep of these between calls at most. */
+/* (handle, bytes): limits the bytes of an arena that is kept between calls. */
 EXPORT int __tvm_ffi_tvmconv_network_limit(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   (void)self, (void)num_args, (void)result;
   ((Network*)(uintptr_t)args[0].v_int64)->arena_limit = (uint64_t)args[1].v_int64;
   return 0;
 }
 
-/* handle, whether to take an arena, extents, address of numbers, how many -> bytes of the arena; the shapes of outputs are written there,
- * one behind the other, and the sizes kept for a call. */
+/* (handle, whether to allocate an arena, extents, address of numbers, their count) -> bytes of the arena. Writes the shapes of outputs,
+ * one after another, to the address, and keeps the sizes for the next call. */
 EXPORT int __tvm_ffi_tvmconv_network_measure(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   (void)self;
   const int32_t extents = extent_count();
-  if (num_args != 4 + extents) return failed("ValueError", "the network was given another number of extents than it has");
+  if (num_args != 4 + extents) return failed("ValueError", "the call has another number of extents than the network");
   Network* network = (Network*)(uintptr_t)args[0].v_int64;
   Instance* instance = take(network);
   if (instance == NULL) return no_memory();
@@ -327,14 +325,13 @@ EXPORT int __tvm_ffi_tvmconv_network_measure(void* self, const TVMFFIAny* args, 
   return status;
 }
 
-/* handle, address of as many doubles as there are steps or 0, extents that are free, address of each input, of each output; and of an
- * arena, if the caller has one for this call. */
+/* (handle, address of one double per step or 0, free extents, addresses of inputs, of outputs[, address of an arena for this call]). */
 EXPORT int __tvm_ffi_tvmconv_network(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   (void)self, (void)result;
   const int32_t extents = extent_count();
   const int32_t count = 2 + extents + tvmconv_plan.input_count + tvmconv_plan.output_count;
   if (num_args != count && num_args != count + 1)
-    return failed("ValueError", "the network was given another number of inputs and outputs than it has");
+    return failed("ValueError", "the call has another number of inputs and outputs than the network");
   unsigned char* arena = num_args > count ? (unsigned char*)(uintptr_t)args[count].v_int64 : NULL;
   return run((Network*)(uintptr_t)args[0].v_int64, (double*)(uintptr_t)args[1].v_int64, args + 2, args + 2 + extents, arena);
 }

@@ -1,43 +1,43 @@
-/* The plan of a network: what `tvmconv.network.emit.library` writes as a C file, and executor.c walks. */
+/* A network's plan, which `tvmconv.network.emit.library` writes as a C file and executor.c executes. */
 #include <stdint.h>
 #include <tvm/ffi/c_api.h>
 
-/* Places of arrays of a step. WEIGHTS are in the file, ARENA in memory that one call at a time uses; NUMBER is no array; PREPARED
- * is what the first steps make of weights. */
+/* Regions of a step's arrays. WEIGHTS are in the file, ARENA is memory that one call at a time uses, NUMBER is a number and no array,
+ * PREPARED are results of the first steps, which depend on weights alone. */
 enum { INPUT, OUTPUT, WEIGHTS, ARENA, NUMBER, PREPARED };
 
 typedef int (*Function)(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
 
 typedef struct {
   uint32_t region;
-  uint32_t number; /* of the input or output; of free extents, of the storage in the arena */
-  uint64_t offset; /* bytes from the region's, or the input's or output's, beginning */
+  uint32_t number; /* of the input or output; with free extents, of the storage in the arena */
+  uint64_t offset; /* bytes from the beginning of the region */
   DLDataType dtype;
   int32_t rank;
-  const int64_t* shape; /* NULL: it depends on extents */
-  int32_t at;           /* where it then is among the measures, or the number is */
+  const int64_t* shape; /* NULL: it depends on free extents */
+  int32_t at;           /* then the index of the shape, or of the number, among the measures */
 } Argument;
 
 typedef struct {
-  Function function; /* NULL: of an If, which calls none */
+  Function function; /* NULL: an If */
   const Argument* arguments;
   int32_t count;
-  uint64_t free, free_bytes; /* what of the arena nobody needs meanwhile */
-  int32_t passed;            /* of an If, how many steps are passed over where its argument is false, or always if it has none */
-  int32_t beside;            /* how many steps after it need nothing of it or each other, as it needs nothing of theirs */
+  uint64_t free, free_bytes; /* offset and size of a gap in the arena that is unused during the step */
+  int32_t passed;            /* of an If: steps to skip where its argument is false, or always if it has none */
+  int32_t beside;            /* of the first step of a group of independent steps: how many follow */
 } Step;
 
-/* Part of a plan that depends on extents that calls give. */
+/* Part of a plan that depends on free extents. */
 typedef struct {
   int32_t extent_count;
-  int32_t measure_count; /* the shapes of outputs one behind the other, those of arrays, and numbers, all at least 1 */
-  int32_t storage_count; /* inputs and outputs, then what is in the arena */
+  int32_t measure_count; /* shapes of outputs, one after another, of arrays, and numbers; all must be at least 1 */
+  int32_t storage_count; /* inputs, outputs, then storages in the arena */
   int32_t slot_count;
-  /* Gives the measures, and how many elements each storage has (INT64_MAX: too many). */
+  /* Computes the measures, and the number of elements of each storage (INT64_MAX: too many). */
   void (*measure)(const int64_t* extents, int64_t* measures, int64_t* elements);
   const uint8_t* item_bytes;     /* of each storage */
-  const int32_t* slots;          /* of each in the arena: those of one slot share their bytes */
-  const uint64_t workspace_bytes; /* that a step needs at most */
+  const int32_t* slots;          /* of each storage in the arena: storages of a slot share its bytes */
+  const uint64_t workspace_bytes; /* largest workspace of a step */
 } Free;
 
 typedef struct {
@@ -45,21 +45,21 @@ typedef struct {
   int32_t step_count, input_count, output_count;
   const uint64_t* bytes; /* of each input, then of each output */
   uint64_t arena_bytes;
-  int32_t prepared_count, prepared_arguments; /* steps that run once, the first ones, and the arguments of all of them */
+  int32_t prepared_count, prepared_arguments; /* first steps, which run once; the total number of their arguments */
   uint64_t prepared_bytes;
-  const char* identity; /* which the end of the library's file repeats */
-  const Free* free;     /* NULL: all is fixed */
+  const char* identity; /* repeated in the trailer of the library's file */
+  const Free* free;     /* NULL: all extents are fixed */
 } Plan;
 
 extern const Plan tvmconv_plan;
 
-/* Gives this thread's calls of functions a place for their workspaces, from a cache line on; those that it does not hold, and other
- * threads', are allocated (launcher.c). NULL, 0: none. */
+/* Lends memory, aligned to a cache line, for the workspaces of functions that this thread calls; workspaces that do not fit, and those of
+ * other threads, are allocated (launcher.c). NULL, 0: none. */
 void tvmconv_lend(unsigned char* place, uint64_t bytes);
 
-/* Runs so many steps by `run`, which is given `steps` and runs the next one. It is called within a loop of the step before where the loop's
- * tasks are few for the call's threads; such loops are one (launcher.c). */
+/* Runs `count` steps by `run(steps)`, each call of which runs the next. Where a step's loop has few tasks for the call's threads, `run` is
+ * called within it, and the loops become one (launcher.c). */
 int tvmconv_run_beside(int count, int (*run)(void* steps), void* steps);
 
-/* Copies an array as it is, as a step of a plan. */
+/* Copies an array, as a step of a plan. */
 int tvmconv_copy(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);

@@ -1,4 +1,4 @@
-/* Sizes of a network's arrays where these depend on extents that calls give. Part of executor.c. */
+/* Sizes of a network's arrays where they depend on free extents. Part of executor.c. */
 #include "executor.h"
 
 #include <stdlib.h>
@@ -6,17 +6,17 @@
 
 #define LINE_BYTES 64u
 
-/* Extents that an instance keeps the sizes of. */
+/* Number of extents whose sizes an instance keeps. */
 enum { KEPT = 8 };
 
-/* Sizes that some extents make. */
+/* Sizes for some extents. */
 typedef struct {
   int64_t* extents;
   int64_t* measures;
-  uint64_t* bytes;   /* of each input, then of each output, then of the rest */
+  uint64_t* bytes;   /* of each storage: inputs, outputs, then the arena's */
   uint64_t* offsets; /* of each storage */
   uint64_t arena_bytes, workspace;
-  uint64_t used; /* when */
+  uint64_t used; /* the instance's call that last used them; 0: none */
 } Sizes;
 
 static int failed(const char* kind, const char* message) {
@@ -24,7 +24,7 @@ static int failed(const char* kind, const char* message) {
   return -1;
 }
 
-static int no_memory(void) { return failed("MemoryError", "there is no memory for the network"); }
+static int no_memory(void) { return failed("MemoryError", "out of memory for the network's arrays"); }
 
 static void free_sizes(Sizes* sizes) {
   free(sizes->extents);
@@ -36,7 +36,7 @@ static void free_sizes(Sizes* sizes) {
 
 static uint64_t lines(uint64_t bytes) { return (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES; }
 
-/* Gives what is in the arena its places, each in the middle of its slot, as tvmconv/runtime/networks/placing.py does. */
+/* Places the storages of the arena, each in the middle of its slot, as tvmconv/runtime/networks/placing.py does. */
 static void place(const Free* f, int32_t ends, Sizes* sizes, uint64_t* begins) {
   memset(begins, 0, (size_t)(f->slot_count + 1) * sizeof *begins);
   for (int32_t i = ends; i < f->storage_count; ++i) {
@@ -52,7 +52,7 @@ static void place(const Free* f, int32_t ends, Sizes* sizes, uint64_t* begins) {
   sizes->arena_bytes = sizes->workspace + f->workspace_bytes;
 }
 
-/* Fills sizes by their extents; returns 0, or raises. */
+/* Computes sizes from their extents; returns 0, or raises. */
 static int measure(Sizes* sizes) {
   const Free* f = tvmconv_plan.free;
   const int32_t ends = tvmconv_plan.input_count + tvmconv_plan.output_count;
@@ -71,7 +71,7 @@ static int measure(Sizes* sizes) {
   return 0;
 }
 
-/* Returns what is kept of some extents, made anew in the place of what was used longest ago; NULL: raised. */
+/* Returns the sizes for some extents, kept or computed in place of the least recently used ones; NULL: raised. */
 static Sizes* sizes_of(Sizes* kept, const TVMFFIAny* extents, uint64_t now) {
   const Free* f = tvmconv_plan.free;
   Sizes* oldest = kept;

@@ -1,1 +1,1 @@
-"""Rewrites of parallel loops over tasks: cut further, sharing threads, or in one thread."""
+"""Rewrites of parallel loops over tasks: cut finer, merged, or serial."""

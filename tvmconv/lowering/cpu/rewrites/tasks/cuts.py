@@ -1,9 +1,9 @@
 """Cut tasks finer at run time, where a call has more threads than a plan has tasks for.
 
-A space asks for it (CUT) on serial loops of a task, by the name of an axis that they run along: loops of one name are cut at the
-same places, so that what one of them writes another finds. Each call asks the launcher into how many pieces (`CutAxis`); for
-a few threads that is one, and the task is as it was. What is not in such a loop, nor under a condition that a definition calls
-IN_PIECE, is done by each piece again: an output is stored by one piece, so bits are the same for any number.
+A space requests it (CUT) on serial loops of a task, with the name of their axis: loops along one axis are cut at the same places, so that
+each piece reads what it wrote itself. Each call asks the launcher for the number of pieces (`CutAxis`); for few threads that is 1, and the
+task is unchanged. Statements outside of such loops, and not under a definition's condition IN_PIECE, are repeated by each piece. Each
+output is stored by one piece, so results have the same bits for any number of pieces.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from ....common.rewrites import (
     substitute,
 )
 
-# Elements that a piece stores, sums included: some 10 us of a core that adds 8 products at a time. The number of pieces is rounded up, as
-# twice as many tasks that are a little smaller are better than whole ones.
+# Least number of elements that a piece stores, sums included: some 10 us on a core that adds 8 products at a time. The number of pieces is
+# rounded up, as twice as many slightly smaller tasks are better than uncut ones.
 LEAST_STORES = 1 << 18
-# Products that a core adds while it reads and stores an element, mostly from L2 or L3.
+# Products that a core adds in the time that it takes to read and store an element, mostly in L2 or L3.
 PRODUCTS = 8
-PARTS = 16  # of a piece's time, in which is counted what each does again
-FEW_THREADS = 8  # for which plans have tasks enough
+PARTS = 16  # unit of repeated work: this fraction of a piece's time
+FEW_THREADS = 8  # for up to so many, plans have enough tasks
 FUNCTION = "tvmconv_cuts"
 _MOST = 2**31 - 1
-# The launcher fills the slot; without one, as in a program of TVM's, tasks stay whole.
+# The launcher fills the slot; without a launcher, as under TVM's runtime, tasks stay whole.
 TEXT = f"""
 @__TVMBackendCutTasks = weak hidden global ptr null
 define linkonce_odr hidden i32 @{FUNCTION}(i32 %tasks, i32 %pieces, i32 %again, i32 %enough) alwaysinline nounwind {{
@@ -62,11 +62,11 @@ class CutAxis:
     Attributes
     ----------
     pieces
-        Into how many at most.
+        Largest number of pieces.
     again
-        The time of what each piece does again, in the PARTS of a piece.
+        Time of the work that each piece repeats, in units of 1 / PARTS of a piece's.
     enough
-        Tasks that are not cut; no more come of cuts.
+        Number of tasks up to which tasks are cut.
     """
 
     pieces: int
@@ -74,7 +74,7 @@ class CutAxis:
     enough: int
 
     def cuts(self, tasks: int, threads: int) -> int:
-        """Return into how many pieces each of so many tasks is cut for so many threads, as `lowering/native/launcher.c` does it."""
+        """Return the number of pieces into which `lowering/native/launcher.c` cuts each of `tasks` tasks."""
         best, least = 1, -(-tasks // threads) * (PARTS * self.pieces + self.again)
         if threads <= FEW_THREADS:
             return 1
@@ -86,21 +86,21 @@ class CutAxis:
 
 
 def cut_tasks(body: Any) -> Any:
-    """Return the statement with parallel loops' tasks cut where annotated."""
+    """Return the statement with the tasks of parallel loops cut where requested."""
     cut = map_nodes(body, tirx.For, lambda loop: _divide(loop) if loop.kind == tirx.ForKind.PARALLEL else loop)
-    return _place_pieces(cut, {})  # of a function of one thread
+    return _place_pieces(cut, {})  # settles requests outside of parallel loops
 
 
 def announce_tasks(body: Any, products: int = 1) -> Any:
-    """Return the statement in which the launcher knows how many tasks each loop has and how large they are, those that were not cut too.
+    """Return the statement with calls that tell the launcher the number and size of each loop's tasks, also of loops that were not cut.
 
-    An element that is stored takes as long as so many `products`.
+    Storing an element takes as long as `products` products.
     """
 
     def announce(task: Any) -> Any:
         if task.kind != tirx.ForKind.PARALLEL or not isinstance(task.extent, tirx.IntImm):
             return task
-        tasks = int(task.extent)  # whose type may have 64 bits, and the function's has 32
+        tasks = int(task.extent)  # may have 64 bits; the function takes 32
         enough = enough_tasks(tasks * stores(task.body) * products)
         asked = tirx.call_extern("int32", FUNCTION, *(min(each, _MOST) for each in (tasks, 1, 0, enough)))
         return tirx.AttrStmt(0, IMPORT, TEXT, tirx.SeqStmt([tirx.Evaluate(asked), task]))
@@ -109,17 +109,17 @@ def announce_tasks(body: Any, products: int = 1) -> Any:
 
 
 def stores(statement: Any, shares: Mapping[str, float] | None = None, times: float = 1, into: Any = None) -> float:
-    """Return how many elements a statement stores, both branches of a condition included; loops without a fixed extent count once.
+    """Return the number of elements that a statement stores, in both branches of conditions; loops without a fixed extent count once.
 
-    Of loops along the axes that `shares` names, and of what pieces of them need, that share counts; of stores those `into` an array, if
-    it is given.
+    `shares` has the fraction that counts of loops along each axis, and of statements needed by their pieces. If `into` is given, only
+    stores into this array count.
     """
     if isinstance(statement, tirx.For):
         extent = int(statement.extent) if isinstance(statement.extent, tirx.IntImm) else 1
         share = (shares or {}).get(_axis_of(statement), 1) if asks_for(statement, CUT) else 1
         return stores(statement.body, shares, times * extent * share, into)
     if isinstance(statement, tirx.BufferStore):
-        return times if into is None or statement.buffer.same_as(into) else 0  # loops over lanes are vectorized later
+        return times if into is None or statement.buffer.same_as(into) else 0  # not vectorized yet: one element
     if isinstance(statement, tirx.SeqStmt):
         return sum(stores(each, shares, times, into) for each in statement.seq)
     if isinstance(statement, tirx.IfThenElse):
@@ -130,14 +130,14 @@ def stores(statement: Any, shares: Mapping[str, float] | None = None, times: flo
 
 
 def enough_tasks(stored: float) -> int:
-    """Return how many tasks are enough for loops that store so many elements."""
+    """Return the number of tasks that suffices for loops that store `stored` elements."""
     return int(stored) // LEAST_STORES
 
 
 def axes_of(task: Any, work: float = 0) -> dict[str, CutAxis]:
-    """Return the axes along which the tasks of a parallel loop may be cut, that of which pieces do least again first.
+    """Return the axes along which the tasks of a parallel loop may be cut, those with least repeated work first.
 
-    `work` is what loops that share their threads store, where it is more than this one does.
+    `work` is the number of elements stored by all loops merged with this one.
     """
     asking = [loop for loop in find_all(task.body, tirx.For) if asks_for(loop, CUT)]
     if not all(isinstance(loop.extent, tirx.IntImm) for loop in (task, *asking)):
@@ -168,12 +168,12 @@ def _calls(condition: Any) -> list[Any]:
 
 
 def _axis_of(asking: Any) -> str:
-    """Return the axis of a loop, or of a call of IN_PIECE."""
+    """Return the axis of a loop that requests CUT, or of a call of IN_PIECE."""
     return str(asking.annotations[CUT].split()[0] if isinstance(asking, tirx.For) else asking.args[1].value)
 
 
 def ask_cuts(task: Any, axes: Mapping[str, CutAxis], tasks: Any) -> tuple[list[Any], Any, Any, Any]:
-    """Return a loop's annotations for cuts, as if it had so many tasks, the number of pieces each, and the pieces' variable and body."""
+    """Return the statements that ask for cuts of a loop as if it had `tasks` tasks, the number of pieces of each, and their variable and body."""
     asks, counts, all_cuts = [], {}, tirx.Var("cuts", "int32")
     count: Any = tirx.const(1, "int32")
     for name, axis in axes.items():
@@ -195,7 +195,7 @@ def ask_cuts(task: Any, axes: Mapping[str, CutAxis], tasks: Any) -> tuple[list[A
 
 
 def whole_tasks(statement: Any) -> Any:
-    """Return a statement whose tasks are not cut."""
+    """Return a statement without requests for cuts."""
     return _place_pieces(statement, {})
 
 
@@ -205,22 +205,22 @@ def _divide(task: Any) -> Any:
         return whole_tasks(task)
     asks, cuts, index, inside = ask_cuts(task, axes, task.extent)
     loop = tirx.For(index, 0, task.extent * cuts, task.kind, inside, annotations=task.annotations)
-    # Whole tasks have code of their own: conditions in it make grouped Winograd kernels slower.
+    # Whole tasks have code of their own: conditions of pieces make grouped Winograd kernels slower.
     return tirx.AttrStmt(
         0, IMPORT, TEXT, sequence([*asks, rename_repeated(tirx.IfThenElse(cuts == 1, whole_tasks(task), loop))])
     )
 
 
 def rename_repeated(statement: Any) -> Any:
-    """Return a statement whose branches have loops and memory of their own."""
+    """Return a statement whose branches have loop variables and buffers of their own."""
     module = tvm.IRModule({"branches": tirx.PrimFunc([], statement)})
     return tirx.transform.ConvertSSA()(module)["branches"].body
 
 
 def _place_pieces(body: Any, places: dict[str, tuple[int, Any, Any]]) -> Any:
-    """Return a statement whose loops run from one of the `pieces` of their axis to the next, without annotations of cuts.
+    """Return a statement whose loops execute only the iterations of a piece of their axis, without requests for cuts.
 
-    They keep their extents, which LLVM unrolls: one whose iterations were counted at run time makes Winograd kernels slower.
+    Loops keep their constant extents, which LLVM unrolls, and get a condition: bounds known at run time make Winograd kernels slower.
     """
 
     def piece(loop: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Loops over tasks, of a kernel that is over before a second thread has begun."""
+"""Serial loops over tasks, for kernels that finish before a second thread would start."""
 
 from __future__ import annotations
 

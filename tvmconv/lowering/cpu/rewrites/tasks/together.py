@@ -1,9 +1,9 @@
 """Merge independent loops over tasks into one, where a call has more threads than a plan has tasks for.
 
-A transposed convolution has a loop for each of its phases, or for each step of one: threads wait at the end of each, and many find
-too few tasks in it. Where the loops of a function are its end, those that read nothing that another writes share their threads. For
-a few threads they stand one after the other, as they were. What one loop stores another does not: a definition's windows part the
-output; but one that stores all of it fills it for those behind.
+A transposed convolution has a loop for each phase, or each step of a phase: threads wait at the end of each, and many threads find too few
+tasks. Where a function ends with such loops, those that read nothing that another one writes are merged. For few threads they run in
+sequence, as before. Loops store disjoint parts of the output, as a definition's windows partition it; but a loop that stores all of it
+initializes it for later loops.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _AROUND = (tirx.AllocBuffer, tirx.DeclBuffer)
 
 
 def share_together(body: Any) -> Any:
-    """Return the statement with the last loops of a sequence merged, where that gives many threads more tasks."""
+    """Return the statement with the last loops of each sequence merged where that gives many threads more tasks."""
     return map_nodes(body, tirx.SeqStmt, _join_last)
 
 
 def steps_of(loops: Sequence[Any]) -> list[list[Any]]:
-    """Return parallel loops that follow each other by step: those of one need what loops of earlier steps write, the longest tasks first.
+    """Return consecutive parallel loops grouped into steps, each of which depends on earlier ones, the longest tasks of a step first.
 
-    All are in a step of their own where they are short, or their extents are free.
+    If they are short, or their extents free, each loop is a step of its own.
     """
     apart = [[loop] for loop in loops]
     if not all(isinstance(loop.extent, tirx.IntImm) for loop in loops) or enough_tasks(_stores(loops)) <= FEW_THREADS:
@@ -39,7 +39,7 @@ def steps_of(loops: Sequence[Any]) -> list[list[Any]]:
         [_accesses(loop, tirx.BufferStore) for loop in loops],
         [_accesses(loop, TensorLoad) for loop in loops],
     )
-    between, after = set().union(*read), [0] * len(loops)  # how many steps follow each loop's
+    between, after = set().union(*read), [0] * len(loops)  # the number of steps after each loop's
     for first in reversed(range(len(loops))):
         for later in range(first + 1, len(loops)):
             both = written[first] & written[later]
@@ -58,7 +58,7 @@ def steps_of(loops: Sequence[Any]) -> list[list[Any]]:
 
 
 def _fills(loop: Any, arrays: Iterable[Any]) -> bool:
-    """Return whether a loop may store all of one of some arrays; of an image that a block is part of nobody knows how much is all."""
+    """Return whether a loop may store all of some array; always for an image that a block is a part of, whose size is unknown."""
     sizes = {each: prod(int(size) for size in each.shape) for each in arrays}
     return any(
         size == LARGEST or int(loop.extent) * stores(loop.body, into=each) >= size for each, size in sizes.items()
@@ -66,7 +66,7 @@ def _fills(loop: Any, arrays: Iterable[Any]) -> bool:
 
 
 def tasks_alike(loop: Any, step: Sequence[Any]) -> int:
-    """Return how many tasks as those of a loop a step would have, if it had these alone."""
+    """Return the number of tasks that a step would have if all were as large as those of `loop`."""
     return max(int(loop.extent), int(_stores(step) / max(stores(loop.body), 1)))
 
 
@@ -82,16 +82,16 @@ def _join_last(sequence_: Any) -> Any:
     if len(steps) == len(loops):
         return sequence_
     around = [each for each in statements[first:] if not _is_parallel(each)]
-    few = tirx.call_extern("int32", FUNCTION, 1, 2, 0, 2) < 2  # for more, one task of two pieces is cut
+    few = tirx.call_extern("int32", FUNCTION, 1, 2, 0, 2) < 2  # with more threads, a task of two pieces is cut
     together = sequence([*around, *(_join(step) if len(step) > 1 else step[0] for step in steps)])
     in_turn = sequence([whole_tasks(each) if _is_parallel(each) else each for each in statements[first:]])
-    # Those in turn first: arrays of loops that stand behind take the places of theirs, not the other way round.
+    # `in_turn` first: later arrays are placed in the memory of earlier ones, not the reverse.
     either = rename_repeated(tirx.IfThenElse(few, in_turn, together))
     return sequence([*statements[:first], tirx.AttrStmt(0, IMPORT, TEXT, either)])
 
 
 def _join(step: Sequence[Any]) -> Any:
-    """Return one loop over the tasks of several, cut as they ask for it."""
+    """Return one loop over the tasks of several loops, cut as each requests."""
     task, begin = tirx.Var("task", "int32"), tirx.const(0, "int32")
     before, parts = [], []
     for loop in step:
@@ -116,6 +116,6 @@ def _stores(loops: Sequence[Any]) -> float:
 
 
 def _accesses(loop: Any, kind: Any) -> set[Any]:
-    """Return the arrays that a loop stores to, or loads from, other than its tasks' own."""
+    """Return the arrays that a loop stores to or loads from, without those of single tasks."""
     own = {each.buffer for each in find_all(loop.body, tirx.AllocBuffer)}
     return {each.buffer if kind is tirx.BufferStore else each.source for each in find_all(loop.body, kind)} - own

@@ -1,9 +1,9 @@
 """Transpose planar and channels-last data in registers: between a channel's row and a pixel's channels.
 
-Copying planar data to pixels (TO_PIXELS) reads a row of each channel and stores channels together; storing sums to planar output
-(TO_PLANES) does the opposite; and of a transposed convolution's filter, what lies together is summed, and lanes lie apart. One of
-reading and writing is then by single elements, at one or two a cycle. Here such a pair of loops is cut into square blocks, which are
-read and written by vectors: within 128 bits four vectors are transposed in 8 shuffles, then the 128-bit parts of longer ones.
+Copying planar data to pixels (TO_PIXELS) reads rows of channels and stores pixels' channels; storing sums to planar output (TO_PLANES) does
+the opposite; and interleaving phases (INTERLEAVE) stores sums of several phases to one row. Either reads or writes would be by single
+elements, one or two a cycle. Here such a pair of loops is split into square blocks, read and written by vectors: four vectors are
+transposed within 128-bit parts by 8 shuffles, then the parts of longer vectors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WAYS = {
 
 
 def transpose(body: Any) -> Any:
-    """Return the statement with the copies that ask for TRANSPOSE by vectors on both sides."""
+    """Return the statement with copies that request TRANSPOSE read and written by vectors."""
 
     def transposed(loop: Any) -> Any:
         if not isinstance(loop.extent, tirx.IntImm):

@@ -14,7 +14,7 @@ from ..padding import uses
 
 
 def keep(loop: Any, condition: str, reason: str) -> Any:
-    """Return a loop as it is, if that was allowed by the request."""
+    """Return a loop unchanged if its request is `condition`, which allows that; refuse it otherwise."""
     if loop.annotations[TRANSPOSE] != condition:
         refuse(loop, TRANSPOSE, reason)
     return settle(loop, TRANSPOSE)
@@ -36,14 +36,14 @@ def loads_of(value: Any) -> list[Any]:
 
 
 def only(loads: list[Any]) -> Any:
-    """Return the one load of which all are copies; None if there are none, or others."""
+    """Return the load that all loads are equal to; None if there is none."""
     return loads[0] if loads and all(structural_equal(load, loads[0]) for load in loads) else None
 
 
 def runs(access: Any, variable: Any, extent: int) -> bool:
-    """Return whether elements are contiguous as `variable` grows up to `extent`, along the last index alone.
+    """Return whether elements are contiguous along the last index as `variable` grows up to `extent`.
 
-    An axis with one element is no axis, unless padding around it is meant.
+    Axes with one element are ignored, unless the variable indexes padding around it.
     """
     shape = (access.source if isinstance(access, TensorLoad) else access.buffer).shape
     pairs = zip(access.indices, shape, strict=True)
@@ -58,7 +58,7 @@ def runs(access: Any, variable: Any, extent: int) -> bool:
 
 
 def runs_in_memory(access: Any, variable: Any, extent: int) -> bool:
-    """Return whether elements are contiguous as `variable` grows up to `extent`, along several axes of a dense array."""
+    """Return whether elements of a dense array are contiguous, across several axes, as `variable` grows up to `extent`."""
     if len(access.source.strides):
         return False
     offset: Any = 0

@@ -1,4 +1,4 @@
-"""Store the sums of phases to a row (INTERLEAVE), by vectors on both sides."""
+"""Store the sums of phases to a row (INTERLEAVE), read and written by vectors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .registers import shuffle
 
 
 def interleave(loop: Any) -> Any:
-    """``for x in vectorized: output[.., x] = f(sums[x % phases, .., x // phases])``, all of it or nothing under a condition."""
+    """``for x in vectorized: output[.., x] = f(sums[x % phases, .., x // phases])``, possibly under a condition for all of it."""
     store, extent = loop.body, int(loop.extent)
     if isinstance(store, tirx.IfThenElse) and store.else_case is None:
         if uses(store.condition, loop.loop_var):

@@ -1,4 +1,4 @@
-"""Copy rows of channels to pixels (TO_PIXELS), by vectors on both sides."""
+"""Copy rows of channels to pixels (TO_PIXELS), read and written by vectors."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ..padding import inside, split_guard, uses
 from .copies import keep, loads_of, loop_over, runs, runs_in_memory
 from .registers import join_quarters, transposed_vectors, vector_at
 
-# Squares whose columns are of several axes: which element of each, is then known before. 25 taps of 16 channels are 25.
+# Most squares to unroll where columns span several axes, so that their indices are constants: 25 taps of 16 channels are 25 squares.
 MOST_UNROLLED = 25
 _ELEMENTS = ("float32", "int32", "uint32")  # of copies: uint32 is a pair of 16 bits or a quad of bytes
 
 
 def to_pixels(loop: Any) -> Any:
-    """``for column: for lane in vectorized: pixels[.., column, lane] = plane[lane, .., column]``, 0 where outside.
+    """``for column: for lane in vectorized: pixels[.., column, lane] = plane[lane, .., column]``, padding outside of the data.
 
-    A pair or quad is made of elements of two or four planes, by vectors of them. Outside it is 0, or what padding holds.
+    An element may be a pair or quad, computed by vectors from elements of two or four planes.
     """
     lanes = loop.body
     if isinstance(lanes, tirx.IfThenElse) and lanes.else_case is None and uses(lanes.condition, loop.loop_var):
@@ -50,7 +50,7 @@ def to_pixels(loop: Any) -> Any:
 
 
 def _check_pixel_store(loop: Any) -> None:
-    """Refuse a loop whose body is no loop over lanes that stores elements to memory."""
+    """Refuse a loop whose body is not a loop over lanes that stores elements to memory."""
     lanes = loop.body
     if (
         not isinstance(lanes, tirx.For)
@@ -68,12 +68,12 @@ def _check_pixel_store(loop: Any) -> None:
 
 
 class _Pixels:
-    """Columns that a loop stores as pixels: copies of `value`, or padding.
+    """Columns that a loop stores as pixels: `value`, or padding.
 
     Parameters
     ----------
     apart
-        Whether columns are not contiguous along one axis: a row of several axes, from its first element on, along the last.
+        Whether columns span several axes; they are then contiguous in memory, and indexed from the first along the last axis.
     """
 
     def __init__(self, loop: Any, value: Any, padding: Any, apart: bool) -> None:
@@ -81,7 +81,7 @@ class _Pixels:
         self._store, self._value, self._padding, self._apart = loop.body.body, value, padding, apart
 
     def pad(self, start: int, extent: int) -> Any:
-        """Return the loop over columns of padding."""
+        """Return a loop over columns of padding."""
         each = tirx.Var("column", "int32")
         padding = tirx.Broadcast(self._padding, self._count)
         return tirx.For(each, 0, extent, tirx.ForKind.SERIAL, self._stored(start + each, padding))
@@ -91,7 +91,7 @@ class _Pixels:
         count, columns = self._count, end - first
         width = count if columns >= count else PART
         block = tirx.Var("square", "int32")
-        # The last block is shifted inwards, to end with the row, and may repeat columns of the one before.
+        # The last block is shifted to end with the row, and may overlap the one before.
         start = tirx.min(first + block * width, end - width) if columns % width else first + block * width
         rows = tirx.decl_buffer((count * width,), self._store.buffer.dtype, "rows", scope="local")
         row, x = tirx.Var("row", "int32"), tirx.Var("x", "int32")

@@ -1,4 +1,4 @@
-"""Store the sums of a tile to planes (TO_PLANES), by vectors on both sides."""
+"""Store the sums of a tile to planes (TO_PLANES), read and written by vectors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROUNDED = ("uint8", "int8")
 
 
 def to_planes(loop: Any) -> Any:
-    """``for channel: for x: output[channel, .., x] = f(tile[.., x, channel])``, or elements of rows that lie apart."""
+    """``for channel: for x: output[channel, .., x] = f(tile[.., x, channel])``; columns of the output may be strided."""
     columns = loop.body
     if not isinstance(columns, tirx.For):
         kept = keep(loop, TO_PLANES_IF_WIDE, f"rows have a single column, of at least {PART}")
@@ -43,14 +43,14 @@ def to_planes(loop: Any) -> Any:
         kept = keep(loop, TO_PLANES_IF_WIDE, f"rows have {width} columns, of at least {PART}")
         return _round_channels(kept, store, [{columns.loop_var: at} for at in range(width)])
     channel, x = loop.loop_var, columns.loop_var
-    # Not what stands in an index: the address of the tile itself.
+    # Loads of sums, without those in indices.
     sums = [each for each in loads_of(store.value) if each.source.scope() == "local" and uses(each, channel, x)]
     tile = only(sums)
     if tile is None or not runs(tile, channel, int(loop.extent)):
         refuse(loop, TRANSPOSE, f"it reads something else than the channels of a tile: {store.value}")
     side = count if width >= count else PART
     starts = [*range(0, width - side, side), width - side]
-    # Else registers hold the sums of other parts meanwhile.
+    # Otherwise part by part: registers hold other sums meanwhile.
     groups = [starts] if _evict(store, channel, int(loop.extent)) else [[start] for start in starts]
     squares = [tirx.decl_buffer((count * side,), tile.source.dtype, "rows", scope="local") for _ in groups[0]]
     planes = _Planes(store, tile, channel, x, count, side, write=_write if runs(store, x, width) else _write_apart)
@@ -74,7 +74,7 @@ class _Planes:
     channel, x
         The variables of channels and columns in both.
     write
-        Stores a row's values: `_write` or `_write_apart`.
+        Function that stores a row's values: `_write` or `_write_apart`.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class _Planes:
         self.block = tirx.Var("block", "int32")
 
     def transpose(self, start: int, rows: Any) -> list[Any]:
-        """Return the stores of a square's rows, of columns from `start` on, to the buffer `rows`."""
+        """Return the transposition of a square, of columns from `start` on, to the buffer `rows`."""
         indices = [
             [
                 substitute(index, {self._channel: self.block * self._count, self._x: start + i})
@@ -113,9 +113,9 @@ class _Planes:
 
 
 def _round_channels(loop: Any, store: Any, columns: Sequence[dict[Any, int]]) -> Any:
-    """Return a loop over channels whose stores round to 8 bits by vectors of channels, then store one by one; any other as it is.
+    """Return a loop over channels that stores 8-bit numbers, rounded by vectors of channels, then stored one by one; other loops unchanged.
 
-    `columns` are what the variables of each column are.
+    `columns` has the values of variables for each column.
     """
     count = next((lanes for lanes in TRANSPOSED_LANES if int(loop.extent) % lanes == 0), 0)
     if not isinstance(store, tirx.BufferStore) or str(store.buffer.dtype) not in _ROUNDED or not count:
@@ -133,9 +133,9 @@ def _round_channels(loop: Any, store: Any, columns: Sequence[dict[Any, int]]) ->
 
 
 def _evict(store: Any, channel: Any, count: int) -> bool:
-    """Return whether the planes of `count` channels take more lines than the L1 sets that they map to have.
+    """Return whether stores to the planes of `count` channels evict each other from the sets of L1 that they map to.
 
-    Parts of a line that are stored one after the other then wait for it once.
+    All parts of a line are then stored in succession, so that the line is fetched once.
     """
     first, second = (substitute(store.indices[-1], {channel: at}) for at in (0, 1))
     apart = sym.Analyzer().simplify(second - first)
@@ -144,7 +144,7 @@ def _evict(store: Any, channel: Any, count: int) -> bool:
 
 
 def _write(buffer: Any, value: Any, at: Sequence[Any], x: Any, count: int) -> Any:
-    """Return the store of values of so many contiguous `x` at `at`; one instruction if that rounds them."""
+    """Return the vectorized store of `count` values at contiguous `x`; values that need ROUND are rounded by one instruction."""
     if not calls(value, ROUND):
         return loop_over(x, count, tirx.ForKind.VECTORIZED, tirx.BufferStore(buffer, value, at))
     values = tirx.decl_buffer((count,), "float32", "rounded", scope="local")
@@ -156,7 +156,7 @@ def _write(buffer: Any, value: Any, at: Sequence[Any], x: Any, count: int) -> An
 
 
 def _write_apart(buffer: Any, value: Any, at: Sequence[Any], x: Any, count: int) -> Any:
-    """Return the stores of values of so many `x`, computed by vectors, one by one at `at`."""
+    """Return the stores, one by one, of `count` values computed by vectors."""
     row = tirx.decl_buffer((count,), buffer.dtype, "row", scope="local")
     each = tirx.Var("x", "int32")
     store = tirx.BufferStore(buffer, tirx.BufferLoad(row, [each]), [substitute(index, {x: each}) for index in at])

@@ -11,9 +11,9 @@ from .....algorithms.annotations import PART
 
 
 def transposed_vectors(vectors: list[Any], lanes: int) -> list[Any]:
-    """Return, from 4 or `lanes` vectors, the vectors of the elements at each position: of all, or within each part."""
+    """Return 4 or `lanes` vectors transposed: 4 vectors within each 128-bit part, `lanes` vectors as a whole."""
     if len(vectors) > PART:
-        # Parts first: LLVM would else compute the first stage for each part again, to spare the others' lanes.
+        # Whole parts first: otherwise LLVM would repeat the first stage for each part, to avoid unused lanes.
         by_part = list(zip(*(_transposed_parts(vectors[i::PART]) for i in range(PART)), strict=True))
     else:
         by_part = [tuple(vectors)]
@@ -21,7 +21,7 @@ def transposed_vectors(vectors: list[Any], lanes: int) -> list[Any]:
 
 
 def _transposed_within_parts(vectors: Sequence[Any], lanes: int) -> list[Any]:
-    """Return four vectors whose parts are those of the given ones, transposed: unpcklps and its kin."""
+    """Return four vectors transposed within each 128-bit part (unpcklps and the like)."""
     a, b, c, d = vectors
     low, high = (0, lanes, 1, lanes + 1), (2, lanes + 2, 3, lanes + 3)
     firsts, seconds = (0, 1, lanes, lanes + 1), (2, 3, lanes + 2, lanes + 3)
@@ -37,7 +37,7 @@ def _transposed_within_parts(vectors: Sequence[Any], lanes: int) -> list[Any]:
 
 
 def _transposed_parts(vectors: list[Any]) -> list[Any]:
-    """Return the vectors of all first parts, all second ones, and so on: vshuff32x4 takes two parts of each of two."""
+    """Return the vectors of all first parts, all second parts, and so on (vshuff32x4, which takes two parts of each of two vectors)."""
 
     def parts(one: Any, other: Any, *order: int) -> Any:
         return shuffle([one, other], [part * PART + lane for part in order for lane in range(PART)])
@@ -50,19 +50,19 @@ def _transposed_parts(vectors: list[Any]) -> list[Any]:
 
 
 def join_quarters(vectors: list[Any]) -> Any:
-    """Return quarters of a vector, of 128 bits each, as one."""
+    """Return 128-bit vectors concatenated."""
     if len(vectors) == 1:
         return vectors[0]
     return shuffle(vectors, list(range(len(vectors) * PART)))
 
 
 def part_of(vector: Any, part: int, lanes: int) -> Any:
-    """Return some lanes of a vector, from `part` on."""
+    """Return `lanes` lanes of a vector, from lane `part` on."""
     return shuffle([vector], list(range(part, part + lanes)))
 
 
 def shuffle(vectors: list[Any], lanes: list[int]) -> Any:
-    """Return a vector of some lanes of vectors, which are counted through."""
+    """Return a vector of some lanes of vectors, numbered consecutively."""
     return tirx.Shuffle(vectors, [tirx.const(lane, "int32") for lane in lanes])
 
 
