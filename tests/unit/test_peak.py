@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tvmconv.isa.aarch64 import ISA as AARCH64
+from tvmconv.isa.machine import cpu_features
 from tvmconv.measuring import peak
 
 
@@ -38,6 +39,15 @@ def test_a_share_that_no_transform_explains_is_none() -> None:
     )
 
 
+def test_integers_have_a_peak_of_their_own() -> None:
+    measured = peak.Arithmetic(1e9, None, integer_flops=4e9)
+    assert measured.share(3e9, "u8s8u8") == 0.75 and measured.share(3e9, "f16") == 3
+    assert peak.Arithmetic(1e9, None).share(3e9, "s8s8s32") is None
+    timed = peak.arithmetic(1)
+    known = {"avx512_vnni", "avx_vnni", "dotprod"} & cpu_features()
+    assert timed is not None and (timed.integer_flops is not None or not known)
+
+
 COMPILER = AARCH64.cross_compilers[0]
 
 
@@ -58,7 +68,7 @@ def test_on_arm_nothing_but_multiply_adds_is_timed(tmp_path: Path) -> None:
         r"^\.L\w+:\n((?:\t[^.].*\n)+?)\tb(?:ne|\.any)\t", (tmp_path / "peak.s").read_text(), re.MULTILINE
     )
     mnemonics = [[line.split()[0] for line in loop.splitlines()] for loop in loops]
-    for name in ("fmla", "bfdot"):
+    for name in ("fmla", "bfdot", "sdot"):
         (loop,) = [each for each in mnemonics if name in each]
         assert loop.count(name) == 20 and len(loop) <= 22  # and the counter
 

@@ -95,6 +95,7 @@ def _note(threads: int, limits: Peak | None) -> str:
     if limits is None:
         return f"{threads} threads; the peak is unknown: no C compiler with OpenMP to measure it with, or other programs computed meanwhile"
     dots = f", {limits.bf16_flops / 1e9:.1f} in bf16" if limits.bf16_flops else ""
+    dots += f", {limits.integer_flops / 1e9:.1f} in 8-bit integers" if limits.integer_flops else ""
     return (
         f"{threads} threads; peak: {limits.flops / 1e9:.1f} GFLOP/s in f32{dots}; "
         f"memory: {limits.bandwidth / 1e9:.1f} GB/s read"

@@ -9,18 +9,21 @@ import ctypes
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
+from ..dtypes import is_integer, types_of
 from ..errors import ToolchainError
 from ..isa import native
 from ..support.toolchain import run_compiler
 
 SOURCE = Path(__file__).with_name("peak.c")
 FLAGS = ("-O3", "-ffp-contract=fast", "-fopenmp", "-shared", "-fPIC")
+# The library's rates: in f32, in bf16 by vectors and by tiles, and in integers by vectors.
+OPERATIONS = ("operations", "bf16_operations", "tile_operations", "integer_operations")
 # Steps of a run: about 10 ms on a 3 GHz core, twenty runs: long enough to leave the idle clock.
 STEPS = 2**20
 # Most times fewer multiplications of a transform: Winograd's tiles of 4x4x4 outputs.
@@ -42,19 +45,24 @@ class Arithmetic:
         Floating point operations a second in f32, a multiply-add counted as two.
     bf16_flops
         The same in bf16, by AMX's tiles or the dot product of AVX512-BF16 or ARM; None where the CPU, or the compiler, has neither.
+    integer_flops
+        The same in integers of 8 bits, by AMX's tiles or the dot product of AVX512-VNNI, AVX-VNNI or ARM; None as for `bf16_flops`.
     """
 
     flops: float
     bf16_flops: float | None
+    integer_flops: float | None = field(default=None, kw_only=True)
 
-    def of(self, dtype: str) -> float:
-        """Return the operations a second in a problem's type: in bf16 by its instructions if there are any, else in f32."""
+    def of(self, dtype: str) -> float | None:
+        """Return the operations a second in a problem's type, None if unknown: in bf16 without instructions for it, those in f32."""
+        if is_integer(types_of(dtype).data):
+            return self.integer_flops
         return (self.bf16_flops if dtype == "bf16" else None) or self.flops
 
     def share(self, speed: float, dtype: str) -> float | None:
-        """Return `speed` as a share of the peak; None if no transform explains it, as where the peak was measured on a busy machine."""
-        share = speed / self.of(dtype)
-        return share if share <= MOST_SAVED else None
+        """Return `speed` as a share of the peak; None if that is unknown, or no transform explains it, as on a busy machine."""
+        most = self.of(dtype)
+        return speed / most if most and speed / most <= MOST_SAVED else None
 
 
 @dataclass(frozen=True)
@@ -86,8 +94,9 @@ def arithmetic(threads: int, cpu: str = "native") -> Arithmetic | None:
     def most(function: Callable[..., float]) -> float:
         return _best(lambda: run_steps(function, threads, STEPS))
 
-    bf16 = max(most(library.tvmconv_bf16_operations_per_second), most(library.tvmconv_tile_operations_per_second))
-    return Arithmetic(most(library.tvmconv_operations_per_second), bf16 or None)
+    flops, bf16, tiles, integers = (most(getattr(library, f"tvmconv_{each}_per_second")) for each in OPERATIONS)
+    # A product of tiles of integers has twice as many terms as one of bf16, and takes as long (Intel's optimization manual).
+    return Arithmetic(flops, max(bf16, tiles) or None, integer_flops=max(integers, 2 * tiles) or None)
 
 
 @cache
@@ -104,7 +113,7 @@ def measure(threads: int, cpu: str = "native") -> Peak | None:
         return _best(lambda: reads(threads, ctypes.c_void_p(data.ctypes.data), ctypes.c_int64(count), sink))
 
     memory, cached = agree(lambda: reading(MEMORY_FLOATS), lambda: reading(CACHE_FLOATS))
-    return Peak(computing.flops, computing.bf16_flops, memory, cached, threads)
+    return Peak(computing.flops, computing.bf16_flops, memory, cached, threads, integer_flops=computing.integer_flops)
 
 
 def measure_again(threads: int) -> Peak | None:
@@ -139,8 +148,7 @@ def load_library(cpu: str) -> ctypes.CDLL | None:
         except ToolchainError:
             return None
         library = ctypes.CDLL(str(Path(folder) / "peak.so"))
-    rates = ("operations_per_second", "bf16_operations_per_second", "tile_operations_per_second", "bytes_per_second")
-    for name in (*rates, "share", "round_trip"):
+    for name in (*(f"{each}_per_second" for each in (*OPERATIONS, "bytes")), "share", "round_trip"):
         getattr(library, f"tvmconv_{name}").restype = ctypes.c_double
     return library
 

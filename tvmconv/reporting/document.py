@@ -81,6 +81,8 @@ def machine_facts(limits: Peak | None, threads: int, load: float, devices: Facts
     facts.append(("peak, f32", f"{limits.flops / 1e9:.1f} GFLOP/s"))
     if limits.bf16_flops:
         facts.append(("peak, bf16", f"{limits.bf16_flops / 1e9:.1f} GFLOP/s"))
+    if limits.integer_flops:
+        facts.append(("peak, integers", f"{limits.integer_flops / 1e9:.1f} GOP/s"))
     facts.append(("memory", f"{limits.bandwidth / 1e9:.1f} GB/s read"))
     facts.append(("cache", f"{limits.cache_bandwidth / 1e9:.1f} GB/s read"))
     return facts

@@ -55,7 +55,8 @@ def roof(row: BenchRow, limits: Peak | None) -> float | None:
     """
     if limits is None or not BACKENDS[row.kind].has_peak:
         return None
-    return min(limits.of(parse_signature(row.signature).dtype), row.flops / row.nbytes * limits.cache_bandwidth)
+    most = limits.of(parse_signature(row.signature).dtype)
+    return most and min(most, row.flops / row.nbytes * limits.cache_bandwidth)
 
 
 def confirm(limits: Peak | None, rows: Sequence[BenchRow]) -> Peak | None:
@@ -69,12 +70,13 @@ def confirm(limits: Peak | None, rows: Sequence[BenchRow]) -> Peak | None:
 
 def _passes(row: BenchRow, limits: Peak) -> bool:
     """Return whether a kernel exceeds the limits by more than its algorithm saves."""
-    if not BACKENDS[row.kind].has_peak:
-        return False
     problem = parse_signature(row.signature)
+    most = limits.of(problem.dtype)
+    if most is None or not BACKENDS[row.kind].has_peak:
+        return False
     transforms = {each.name for each in ALGORITHMS if each.numerical_class == "transform"}
     share = 1 / MOST_SAVED if row.algorithm in transforms else _share_of_data(problem) / NOISE
-    return row.flops * share / seconds(row) > limits.of(problem.dtype)
+    return row.flops * share / seconds(row) > most
 
 
 def _share_of_data(problem: Problem) -> float:

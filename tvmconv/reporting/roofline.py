@@ -48,7 +48,8 @@ def _axes(rows: Sequence[BenchRow], limits: Peak | None) -> tuple[Scale, Scale]:
     if limits is not None:
         # The peaks, and the corner of the first with memory's bandwidth, are always visible.
         intensities.append(limits.flops / limits.bandwidth)
-        rates += [limits.flops / 1e9, *(limits.of(parse_signature(row.signature).dtype) / 1e9 for row in rows)]
+        peaks = (limits.of(parse_signature(row.signature).dtype) for row in rows)
+        rates += [limits.flops / 1e9, *(each / 1e9 for each in peaks if each)]
     x = Scale(min(intensities) / ROOM, max(intensities) * ROOM, LEFT, RIGHT)
     return x, Scale(min(rates) / ROOM, max(rates) * ROOM, BOTTOM, TOP)
 

@@ -1,4 +1,4 @@
-/* Vectors and dot products of bf16 of 64-bit ARM, for the machine's peak (tvmconv/measuring/peak.c). */
+/* Vectors, and dot products of bf16 and of 8-bit integers, of 64-bit ARM, for the machine's peak (tvmconv/measuring/peak.c). */
 #pragma once
 #include <arm_neon.h>
 
@@ -11,4 +11,10 @@
 #define PAIRS bfloat16x8_t
 #define AS_PAIRS(number) vreinterpretq_bf16_f32(vdupq_n_f32(number))
 #define ADD_PRODUCTS(sum, left, right) ((vector)vbfdotq_f32((float32x4_t)(sum), left, right))
+#endif
+
+#if defined(__ARM_FEATURE_DOTPROD)
+#define BYTES int8x16_t
+#define AS_BYTES(number) vreinterpretq_s8_f32(vdupq_n_f32(number))
+#define ADD_BYTES(sum, left, right) ((vector)vdotq_s32((int32x4_t)(sum), left, right))
 #endif

@@ -1,6 +1,6 @@
-/* Vectors, dot products of bf16 and tiles of x86-64, for the machine's peak (tvmconv/measuring/peak.c). */
+/* Vectors, dot products of bf16 and of 8-bit integers, and tiles of x86-64, for the machine's peak (tvmconv/measuring/peak.c). */
 #pragma once
-#if defined(__AVX512BF16__) || defined(__AMX_BF16__)
+#if defined(__AVX512BF16__) || defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(__AMX_BF16__)
 #include <immintrin.h>
 #endif
 #if defined(__AMX_BF16__)
@@ -24,6 +24,16 @@
 #define PAIRS __m512bh
 #define AS_PAIRS(number) ((__m512bh)_mm512_set1_ps(number))
 #define ADD_PRODUCTS(sum, left, right) ((vector)_mm512_dpbf16_ps((__m512)(sum), left, right))
+#endif
+
+#if defined(__AVX512VNNI__)
+#define BYTES __m512i
+#define AS_BYTES(number) ((__m512i)_mm512_set1_ps(number))
+#define ADD_BYTES(sum, left, right) ((vector)_mm512_dpbusd_epi32((__m512i)(sum), left, right))
+#elif defined(__AVXVNNI__)
+#define BYTES __m256i
+#define AS_BYTES(number) ((__m256i)_mm256_set1_ps(number))
+#define ADD_BYTES(sum, left, right) ((vector)_mm256_dpbusd_avx_epi32((__m256i)(sum), left, right))
 #endif
 
 #if defined(__AMX_BF16__)
