@@ -81,10 +81,13 @@ class Tracker:
 
     def servers(self) -> dict[str, list[str]]:
         """Return the addresses of all servers, busy or not, by key."""
-        _, summary = self._ask([base.TrackerCode.SUMMARY])
+        summary = self._ask([base.TrackerCode.SUMMARY])
         found = defaultdict(list)
-        for server in summary["server_info"]:
-            found[server["key"].partition(":")[2]].append(f"{server['addr'][0]}:{server['addr'][1]}")
+        try:
+            for server in summary["server_info"]:
+                found[server["key"].partition(":")[2]].append(f"{server['addr'][0]}:{server['addr'][1]}")
+        except (AttributeError, LookupError, TypeError):
+            raise self._wrong() from None
         return found
 
     def request(self, key: str) -> None:
@@ -98,7 +101,10 @@ class Tracker:
         """Return the requested server's host, port and password; None if none becomes free in time."""
         if not select.select([self._socket], [], [], seconds)[0]:
             return None
-        _, (host, port, password) = self._receive()
+        try:
+            host, port, password = self._receive()
+        except (TypeError, ValueError):
+            raise self._wrong() from None
         return host, port, password
 
     def _ask(self, question: list[object]) -> Any:
@@ -109,10 +115,17 @@ class Tracker:
         return self._receive()
 
     def _receive(self) -> Any:
+        """Return what follows the code of the next answer."""
         try:
-            return base.recvjson(self._socket)
+            _, answer = base.recvjson(self._socket)
         except OSError as error:
             raise self._gone(error) from None
+        except (TypeError, ValueError):  # no JSON, or none of two items
+            raise self._wrong() from None
+        return answer
+
+    def _wrong(self) -> TuningError:
+        return TuningError(f"the tracker at {self.address} sends malformed answers; {_START}")
 
     def _gone(self, error: OSError) -> TuningError:
         return TuningError(f"the tracker at {self.address} answers no more: {error.strerror or error}")
