@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import lcm
 from typing import Any
 
 from . import ops
@@ -126,6 +127,16 @@ class Extent:
         return f"{self.name or ('' if limits and not multiple else '?')}{multiple}{limits}"
 
 
+def _unite(extents: Sequence[Extent]) -> list[Extent]:
+    """Return extents, those of one name with the limits and the multiples of all; InvalidProblemError if there is no such extent."""
+    found = []
+    for extent in extents:
+        same = [each for each in extents if each.name == extent.name] if extent.name else [extent]
+        low, high = max(each.low for each in same), min(each.high for each in same)
+        found.append(Extent(low, high, lcm(*(each.multiple for each in same)), extent.name))
+    return found
+
+
 @dataclass(frozen=True)
 class ProblemFamily:
     """Problems that differ in their extents alone.
@@ -173,6 +184,9 @@ class ProblemFamily:
         rank = len(self.in_spatial)
         choice("op", self.op, OPS)
         integer("groups", self.groups, 1)
+        batch, *spatial = _unite((self.batch, *self.in_spatial))
+        object.__setattr__(self, "batch", batch)
+        object.__setattr__(self, "in_spatial", tuple(spatial))
         for name in ("kernel", "dilations"):
             object.__setattr__(self, name, axes(name, getattr(self, name), rank, 0))
         object.__setattr__(self, "epilogue", parse_epilogue(self.epilogue))

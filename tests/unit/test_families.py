@@ -168,6 +168,15 @@ def test_a_model_of_free_extents_has_families(tmp_path: Path) -> None:
     assert format_family(read.nodes[0].family).startswith("conv2d-n1-i3x40x?-o8x20x?")
 
 
+def test_extents_of_one_name_have_the_multiples_and_limits_of_all() -> None:
+    text = "conv2d-n1-i3xh%32[40:]xh%48[:900]-o16x?x?-k3x3-s2x2-d1x1-psame_upper-g1-NXC-XIO-f32".replace("[:", "[1:")
+    family = parse_family(text)
+    assert family.in_spatial == (Extent(40, 900, 96, "h"),) * 2
+    assert not any(family.obstacle(each) for each in family.examples())
+    with pytest.raises(SignatureError, match="no extent is from 40 to 90"):
+        parse_family(text.replace("900", "90"))
+
+
 def test_an_extent_is_no_multiple_of_zero() -> None:
     with pytest.raises(InvalidProblemError, match="a multiple of 0"):
         Extent(1, 5, 0)
