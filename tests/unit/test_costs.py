@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -13,6 +14,7 @@ from tvmconv.algorithms.cpu.model.cost import cycles, tile_step, total
 from tvmconv.algorithms.table import ALGORITHMS
 from tvmconv.errors import TargetError
 from tvmconv.signature import parse_signature
+from tvmconv.support.folders import lock
 from tvmconv.targets import cost_rows as costs
 from tvmconv.targets.cost_rows import all_rows, costs_of, row_text, rows_in
 from tvmconv.targets.costs import StepCosts
@@ -95,6 +97,21 @@ def test_a_row_that_is_none_is_refused(change: object, message: str) -> None:
 def test_a_file_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(TargetError, match="tvmconv calibrate"):
         rows_in(text, "rows.json")
+
+
+def test_rows_of_two_calibrations_are_both_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    row = all_rows()["znver4"]
+    path = costs.keep("first", row)
+    with lock(path.parent):
+        other = Thread(target=costs.keep, args=("third", row))
+        other.start()
+        other.join(0.2)
+        path.write_text(row_text({"first": row, "second": row}))
+    other.join()
+    assert rows_in(path.read_text(), "").keys() == {"first", "second", "third"}
+    costs.forget("first")
+    assert rows_in(path.read_text(), "").keys() == {"second", "third"}
 
 
 def test_the_slowest_bounds_a_step() -> None:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from ..errors import TargetError, TvmconvError, TvmconvWarning
 from ..support.files import write_whole
+from ..support.folders import lock
 from ..support.user import user_folder
 from .costs import Amx, Costs, Elements, Lanes, Lines, Points, StepCosts, Structures
 
@@ -88,22 +89,26 @@ def keep(name: str, row: Costs) -> Path:
     """Write a row to this user's file; return the file."""
     path = _kept_at()
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, row_text({**_rows_at(path), name: row}).encode())
+    with lock(path.parent):
+        write_whole(path, row_text({**_rows_at(path), name: row}).encode())
     return path
 
 
 def forget(name: str) -> Path:
     """Remove a row from this user's file, or the file if it is damaged; return the file."""
     path = _kept_at()
-    try:
-        rows = _rows_at(path)
-    except TargetError:
-        rows = {}
-    rows.pop(name, None)
-    if rows:
-        write_whole(path, row_text(rows).encode())
-    else:
-        path.unlink(missing_ok=True)
+    if not path.is_file():
+        return path
+    with lock(path.parent):
+        try:
+            rows = _rows_at(path)
+        except TargetError:
+            rows = {}
+        rows.pop(name, None)
+        if rows:
+            write_whole(path, row_text(rows).encode())
+        else:
+            path.unlink(missing_ok=True)
     return path
 
 
