@@ -169,6 +169,12 @@ def test_bad_threads(tmp_path: Path, threads: object) -> None:
         tvmconv.load(tmp_path, threads=threads)  # type: ignore[arg-type]
 
 
+def test_a_model_that_is_no_text(tmp_path: Path) -> None:
+    write_bundle(tmp_path, [entry(SIGNATURE)])
+    with pytest.raises(InputError, match=r"model is .* it must be a string"):
+        tvmconv.load(tmp_path).node("first", model=[1])  # type: ignore[arg-type]
+
+
 def test_no_path() -> None:
     with pytest.raises(InputError, match="no bundle was given"):
         tvmconv.load()

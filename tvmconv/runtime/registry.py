@@ -212,10 +212,12 @@ class Registry:
         KernelNotFoundError
             If there is no such node, or there are several.
         InputError
-            If `name` is no text.
+            If `name` or `model` is no text.
         """
         if not isinstance(name, str):
             raise InputError(f"name is {name!r:.80}; it must be a string, the name of a node")
+        if not isinstance(model, str | None):
+            raise InputError(f"model is {model!r:.80}; it must be a string, the name of a model's file, or None")
         node = self._nodes.get((name, model))
         if node is None:
             node = self._nodes.setdefault((name, model), find_node(self, name, model))
