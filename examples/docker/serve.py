@@ -6,6 +6,7 @@ python serve.py model.so 8000
 import io
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -21,7 +22,7 @@ def handler(network):
             answer = io.BytesIO()
             try:
                 outputs = network(**{network.inputs[0].name: np.load(body, allow_pickle=False)})
-            except (EOFError, ValueError) as error:  # nothing, not an array, or not one that the network takes
+            except (EOFError, ValueError, BadZipFile) as error:  # nothing, no array, or not one that the network takes
                 self.send_error(400, str(error))
                 return
             np.save(answer, outputs[network.outputs[0].name])

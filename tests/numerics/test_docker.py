@@ -100,6 +100,8 @@ def test_one_image_compiles_and_another_serves(tmp_path: Path) -> None:
         assert_near(found, expected, summed=27)
         with pytest.raises(urllib.error.HTTPError, match="400"):
             _ask(port, data[:, :2])
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", b"PK\x03\x04 a damaged file")
         lacks = "import importlib.util, sys; sys.exit(any(map(importlib.util.find_spec, ('tvm', 'onnx', 'torch'))))"
         assert stages.run("python", "-c", lacks).wait() == 0
     finally:
