@@ -16,7 +16,7 @@ LARGEST = 2**31 - 1
 MEMORIES = ("default", "small")
 FILES = ("default", "small")
 # Layers of a quantized network: all in integers as in the model, or in f32 where that is estimated to be faster.
-QUANTIZED = ("model", "fastest")
+QUANTIZED_LAYERS = ("model", "fastest")
 
 
 def integer(name: str, value: object, least: int) -> int:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checks import FILES, MEMORIES, QUANTIZED
+from ..checks import FILES, MEMORIES, QUANTIZED_LAYERS
 from ..errors import InputError, TvmconvWarning, VerificationError, check_extra
 from ..frontends import check_exists
 from ..support.timing import stage
@@ -78,8 +78,8 @@ def add_parser(subparsers: Subparsers) -> None:
     _add_output(parser)
     parser.add_argument(
         "--quantized",
-        choices=QUANTIZED,
-        default=QUANTIZED[0],
+        choices=QUANTIZED_LAYERS,
+        default=QUANTIZED_LAYERS[0],
         help="fastest: compute layers of a quantised model in f32 where that is estimated to be faster, and "
         "name them (default: %(default)s, in integers)",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..algorithms.table import check_math
-from ..checks import FILES, MEMORIES, QUANTIZED, choice
+from ..checks import FILES, MEMORIES, QUANTIZED_LAYERS, choice
 from ..errors import InputError, TargetError
 from ..support.progress import Progress
 from ..targets.target import CpuTarget, Target
@@ -77,7 +77,7 @@ class Options:
             choice("layout", self.layout, LAYOUTS, InputError)
         if self.dtype is not None:
             choice("dtype", self.dtype, DTYPES, InputError)
-        for name, allowed in (("memory", MEMORIES), ("file", FILES), ("quantized", QUANTIZED)):
+        for name, allowed in (("memory", MEMORIES), ("file", FILES), ("quantized", QUANTIZED_LAYERS)):
             choice(name, getattr(self, name), allowed, InputError)
         check_math(self.math)
         if (self.math, self.quantized) == ("reproducible", "fastest"):
