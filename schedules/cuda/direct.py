@@ -9,7 +9,7 @@ from math import prod
 
 from tvm.s_tir import Schedule
 
-from tvmconv.algorithms.cuda.blocks import WARP
+from tvmconv.algorithms.cuda.blocks import MULTIPROCESSORS, WARP
 from tvmconv.algorithms.cuda.direct import THREADS, DirectWindow
 from tvmconv.algorithms.definition import Definition
 from tvmconv.algorithms.shapes import divisors
@@ -45,7 +45,7 @@ def _schedule(sch: Schedule, window: DirectWindow) -> None:
     sch.set_scope(patch, 0, "local")
     p, _ = sch.get_loops(out)
     # For small problems, by default, smaller blocks: they leave fewer threads of a multiprocessor idle.
-    default = threads[0] if window.threads >= 4 * THREADS * steps.MULTIPROCESSORS else threads[min(1, len(threads) - 1)]
+    default = threads[0] if window.threads >= 4 * THREADS * MULTIPROCESSORS[80] else threads[min(1, len(threads) - 1)]
     block, thread = sch.split(p, [None, choose(sch, threads, default)])
     sch.bind(block, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")

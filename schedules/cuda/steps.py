@@ -18,8 +18,6 @@ from tvmconv.targets.cuda import CudaTarget
 
 # Eight warps: two for each of a multiprocessor's four schedulers.
 THREADS = 256
-# Multiprocessors of the GPUs that kernels are for: 108 of an A100, 132 of an H100.
-MULTIPROCESSORS = 108
 # Threads of a block that adds parts; with vectors of 8 they divide the least tile, 512 outputs.
 ADDERS = 64
 

@@ -141,6 +141,7 @@ class Sketches(PySpaceGenerator):  # type: ignore[misc]
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
+        self._seed = seed
         self.mutator_probs = {MutateChoice(seed): 1.0}
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
@@ -152,7 +153,7 @@ class Sketches(PySpaceGenerator):  # type: ignore[misc]
 
     def clone(self) -> Any:
         """Return another generator."""
-        return Sketches()
+        return Sketches(self._seed)
 
 
 def tune_context(module: tvm.IRModule, seed: int = 0, **named: Any) -> TuneContext:
