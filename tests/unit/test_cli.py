@@ -10,13 +10,15 @@ import sys
 import warnings
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from tvmconv import cli
 from tvmconv.__main__ import main as run_script
-from tvmconv.cli.output import print_table
+from tvmconv.cli.compare import _calls
+from tvmconv.cli.output import print_json, print_table
 from tvmconv.epilogue import format_epilogue
 from tvmconv.errors import (
     CompilationError,
@@ -107,6 +109,9 @@ def test_bad_input_is_one_clear_line(
         ["build", "x.onnx", "-o", "x", "--trials", "-1"],
         ["build", "x.onnx", "-o", "x", "--seconds", "nan"],
         ["build", "x.onnx", "-o", "x", "--jobs", "0"],
+        ["bench", "x", "--threads", "9999999"],
+        ["report", "x", "-o", "x", "--threads", "9999999"],
+        ["run", "x.so", "--threads", "9999999"],
     ],
 )
 def test_bad_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,6 +259,32 @@ def test_light_commands_never_import_the_compiler(arguments: list[str]) -> None:
         "sys.exit(any(name in sys.modules for name in ('tvm', 'torch', 'onnx', 'rich')))"
     )
     subprocess.run([sys.executable, "-c", script, *arguments], stdout=subprocess.DEVNULL, check=True)
+
+
+def test_json_is_strict(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"a": [float("nan"), 1.5, (float("-inf"),)], "b": "NaN"})
+    out = capsys.readouterr().out
+    assert json.loads(out, parse_constant=pytest.fail) == {"a": [None, 1.5, [None]], "b": "NaN"}
+
+
+def test_random_inputs_of_several_calls_are_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    inputs = [SimpleNamespace(name=name, shape=(2,), dtype="float32") for name in ("x", "y")]
+    made = {each.name: np.zeros(2, np.float32) for each in inputs}
+    network = SimpleNamespace(inputs=inputs, random_inputs=lambda shapes: dict(made))
+    assert len(list(_calls(network, {"x": np.ones((3, 2), np.float32)}))) == 3  # type: ignore[arg-type]
+    assert capsys.readouterr().err.count("random inputs") == 1
+
+
+def test_a_network_of_named_sizes_is_explained_with_their_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"name": name, "signature": name, "algorithm": "direct", "why": None} for name in ("any", "fixed")]
+    told = SimpleNamespace(description={"report": rows[:1], "sizes": [{"report": rows[1:]}]})
+    monkeypatch.setattr("tvmconv.runtime.networks.file.read_file", lambda path: told)
+    path = tmp_path / "network.so"
+    path.touch()
+    assert cli.main(["explain", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["convolutions"] == rows
 
 
 def test_a_table_has_a_line_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:

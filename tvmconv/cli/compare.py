@@ -122,7 +122,8 @@ def _calls(network: Network, given: dict[str, ndarray]) -> Iterator[dict[str, nd
     if len({*several.values()}) > 1:
         raise InputError(f"inputs differ in the number of calls: {several}")
     for call in range(next(iter(several.values()), 1)):
-        yield complete_inputs(network, {name: each[call] if name in several else each for name, each in given.items()})
+        arrays = {name: each[call] if name in several else each for name, each in given.items()}
+        yield complete_inputs(network, arrays, told=call > 0)
 
 
 def _compare(tensor: Any, answers: list[list[ndarray]], at: int) -> OutputDifference:

@@ -184,15 +184,15 @@ def _threads(signature: str, target: Target, rows: Sequence[Weighed]) -> int | N
 
 def _network(path: Path, as_json: bool) -> int:
     from ..runtime.networks.file import library_path, read_file
+    from ..runtime.networks.sizes import SIZES
 
     told = read_file(library_path(path)).description
+    found = [row for each in (told, *told.get(SIZES, ())) for row in each["report"]]
     joined = told.get("rewrites", [])  # absent from older networks
     if as_json:
-        print_json({"convolutions": told["report"], "joined": joined})
+        print_json({"convolutions": found, "joined": joined})
         return 0
-    rows = [
-        (row["name"], row["signature"] or "-", row["algorithm"] or "TVM's", row["why"] or "-") for row in told["report"]
-    ]
+    rows = [(row["name"], row["signature"] or "-", row["algorithm"] or "TVM's", row["why"] or "-") for row in found]
     print_table(("convolution", "signature", "algorithm", "why not ours"), rows)
     for line in joined:
         print(f"joined: {line}")

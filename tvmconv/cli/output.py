@@ -12,7 +12,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from ..errors import TvmconvError
 from ..runtime.bundle import EMULATED, Bundle
@@ -68,8 +70,16 @@ def warn_untimed(bundle: Bundle) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print `value` as JSON."""
-    print(json.dumps(value, indent=2))
+    """Print `value` as strict JSON, in which numbers that are not finite are null."""
+    print(json.dumps(_finite(value), indent=2, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

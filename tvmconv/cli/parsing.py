@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..algorithms.table import MATHS
+from ..runtime.processors import usable_processors
 from ..support.timing import VARIABLE as TIMING
 
 if TYPE_CHECKING:
@@ -77,9 +78,14 @@ def add_command(
     return parser
 
 
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the number of threads, which may be at most that of the processors."""
+    parser.add_argument("--threads", type=_threads, metavar="N", help="default: all processors, or OMP_NUM_THREADS")
+
+
 def add_timing(parser: argparse.ArgumentParser) -> None:
     """Add the options of commands that time kernels."""
-    parser.add_argument("--threads", type=positive, metavar="N", help="default: all processors, or OMP_NUM_THREADS")
+    add_threads(parser)
     parser.add_argument(
         "--seconds",
         type=positive_seconds,
@@ -149,6 +155,13 @@ def unsigned(text: str) -> int:
 def positive(text: str) -> int:
     """Parse a number of at least 1."""
     return _number(text, 1)
+
+
+def _threads(text: str) -> int:
+    value, most = positive(text), usable_processors()
+    if value > most:
+        raise argparse.ArgumentTypeError(f"{value} is given, and this process may use {most} processors")
+    return value
 
 
 def positive_seconds(text: str) -> float:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..errors import check_extra
-from .parsing import add_command, positive
+from .parsing import add_command, add_threads
 
 if TYPE_CHECKING:
     from .parsing import Subparsers
@@ -37,12 +37,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--key", required=True, metavar="KEY", help="name of this kind of machine, which tuners request"
     )
-    parser.add_argument(
-        "--threads",
-        type=positive,
-        metavar="N",
-        help="threads of kernels (default: all processors, or OMP_NUM_THREADS)",
-    )
+    add_threads(parser)
     parser.add_argument(
         "--bind",
         default="127.0.0.1",

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from ..runtime.processors import usable_processors
 from .output import check_output, print_json, print_table
-from .parsing import add_command, add_json, positive, positive_seconds
+from .parsing import add_command, add_json, add_threads, positive, positive_seconds
 from .sources import read_inputs
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="S",
         help="with --bench and --profile: time for each measurement (default 1)",
     )
-    parser.add_argument("--threads", type=positive, metavar="N", help="default: all processors, or OMP_NUM_THREADS")
+    add_threads(parser)
     parser.add_argument(
         "--concurrency",
         type=positive,
@@ -93,8 +92,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     _check_options(arguments)
     if arguments.threads:
-        if arguments.threads > usable_processors():
-            raise InputError(f"--threads is {arguments.threads}; this process may use {usable_processors()} processors")
         os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
     network = load_network(arguments.network)
     arrays = complete_inputs(network, read_inputs(arguments.inputs))
@@ -170,8 +167,8 @@ def name_inputs(network: Network, given: dict[str, ndarray]) -> dict[str, ndarra
     return {name or network.inputs[0].name: array for name, array in given.items()}
 
 
-def complete_inputs(network: Network, given: dict[str, ndarray]) -> dict[str, ndarray]:
-    """Return all inputs: the given arrays, f32 converted to bf16 where needed, and random ones."""
+def complete_inputs(network: Network, given: dict[str, ndarray], told: bool = False) -> dict[str, ndarray]:
+    """Return all inputs: the given arrays, f32 converted to bf16 where needed, and random ones, which are named unless `told`."""
     import numpy as np
 
     given = name_inputs(network, given)
@@ -188,7 +185,7 @@ def complete_inputs(network: Network, given: dict[str, ndarray]) -> dict[str, nd
                 array = array.astype(each.dtype)
             arrays[each.name] = _fill(each, arrays[each.name].shape, array) if array.ndim == 0 else array
     random = [each for each in network.inputs if each.name not in given]
-    if random:
+    if random and not told:
         taken = (f"{each.name} ({'x'.join(map(str, arrays[each.name].shape))} {each.dtype})" for each in random)
         print(f"random inputs: {', '.join(taken)}; give yours with --inputs FILE", file=sys.stderr)
     return arrays
