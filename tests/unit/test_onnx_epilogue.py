@@ -101,6 +101,7 @@ STOPPED = {
     "erf of a sixth": [("Mul", "c sixth", "n", {}), ("Erf", "n", "o", {}), ("Add", "o one", "p", {}), ("Mul", "c p", "q", {}), ("Mul", "q half", "y", {})],
     "a quarter of gelu": [("Div", "c root", "n", {}), ("Erf", "n", "o", {}), ("Add", "o one", "p", {}), ("Mul", "c p", "y", {})],
     "cut off by integers": [("Cast", "c", "n", {"to": TensorProto.INT32}), ("Cast", "n", "o", {"to": TensorProto.FLOAT}), ("Relu", "o", "y", {})],
+    "rounded to f16": [("Cast", "c", "n", {"to": TensorProto.FLOAT16}), ("Cast", "n", "o", {"to": TensorProto.FLOAT}), ("Relu", "o", "y", {})],
     "divided by zero": [("Sigmoid", "c", "n", {}), ("Mul", "c n", "o", {}), ("Div", "c zero", "p", {}), ("Mul", "o p", "y", {})],
     "a normalization that learns": [("BatchNormalization", "c s b m v", "y", {"training_mode": 1})],
     "a normalization of other channels": [("BatchNormalization", "c last last last last", "y", {})],

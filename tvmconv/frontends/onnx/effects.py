@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from ...dtypes import FLOATS
 from ...epilogue import Step
 from ...problem import Problem
 from ..following import Effect, FollowedGraph, Following, Linear, Slopes, Sum, affine, by_channel, is_per_channel
@@ -21,7 +20,7 @@ from .tensors import Tensors
 if TYPE_CHECKING:
     from onnx import NodeProto
 
-# Nodes by the elementwise functions that they compute; a conversion between floating-point types counts as none.
+# Nodes by the elementwise functions that they compute; a conversion that changes no number counts as none.
 _ARITHMETIC = {"Add": "add", "Sum": "add", "Sub": "subtract", "Mul": "multiply", "Div": "divide"}
 _FUNCTIONS = _ARITHMETIC | {
     "Pow": "power", "Neg": "negative", "Max": "maximum", "Min": "minimum", "Exp": "exp", "Erf": "erf", "Identity": "same",
@@ -55,8 +54,9 @@ class OnnxOperations(FollowedGraph):
         if (step := activation(node, tensors, rank)) is not None:
             return step, node.input[:1]
         name = _FUNCTIONS.get(node.op_type)
-        # A conversion to integers or booleans changes numbers.
-        if name is None or (node.op_type == "Cast" and (op not in self._scope or self.dtype(op) not in FLOATS)):
+        # A conversion to any type but f32 or the convolution's changes numbers.
+        exact = ("f32", DTYPES.get(self._type))
+        if name is None or (node.op_type == "Cast" and (op not in self._scope or self.dtype(op) not in exact)):
             return None
         return name, [each if (number := tensors.number(each, rank)) is None else number for each in node.input]
 
