@@ -67,14 +67,15 @@ def test_the_answers_are_pytorchs(fixed: str) -> None:
             assert_near(output, module(data).numpy(), summed=8 * 15)
 
 
-def test_integers_cut_numbers_off(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float16, torch.bfloat16])
+def test_conversions_that_change_numbers_end_a_kernel(tmp_path: Path, dtype: Any) -> None:
     class Whole(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.conv = torch.nn.Conv2d(3, 4, 3)
 
         def forward(self, x: Any) -> Any:
-            return self.conv(x).to(torch.int32).float().relu()
+            return self.conv(x).to(dtype).float().relu()
 
     torch.export.save(torch.export.export(Whole().eval(), (torch.randn(1, 3, 8, 8),)), tmp_path / "whole.pt2")
     (node,) = read_model(str(tmp_path / "whole.pt2")).nodes

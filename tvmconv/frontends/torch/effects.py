@@ -51,10 +51,12 @@ class Operations(FollowedGraph):
         The shapes and types of its nodes' results, by the nodes' names.
     rank
         The number of axes of a batch of images; a single image has one less.
+    dtype
+        The convolution's type.
     """
 
-    def __init__(self, module: Any, tensors: Tensors, rank: int) -> None:
-        self._module, self._tensors, self._rank = module, tensors, rank
+    def __init__(self, module: Any, tensors: Tensors, rank: int, dtype: str) -> None:
+        self._module, self._tensors, self._rank, self._dtype = module, tensors, rank, dtype
 
     def readers(self, op: Any) -> Sequence[Any]:
         """Return the nodes that read another's result."""
@@ -72,8 +74,8 @@ class Operations(FollowedGraph):
         if (step := self._step(kind, op)) is not None:
             return step, op.args[:1]
         name = _FUNCTIONS.get(kind)
-        if name == "same":  # unless it converts to integers or booleans, which changes numbers
-            return (name, op.args[:1]) if self.dtype(op) else None
+        if name == "same":  # unless it converts to a type but f32 or the convolution's, which changes numbers
+            return (name, op.args[:1]) if self.dtype(op) in ("f32", self._dtype) else None
         given = arguments(op)
         if name is None or given.get("alpha", 1) != 1 or given.get("rounding_mode") is not None:
             return None

@@ -149,7 +149,7 @@ class ExportReader(Reader):
         fixed = all(getattr(argument, "op", "") == "get_attr" for argument in sources)
         chain = Following(node)
         if self._fuse or self._with_constants:
-            operations = Operations(module, tensors, taps.ndim)
+            operations = Operations(module, tensors, taps.ndim, dtype)
             chain = follow(operations, node, output[1], taken, folds=fixed, fuse=self._fuse)
         serves = (name, *(each.name for each in chain.nodes))
         residual = None if chain.residual is None else chain.residual.name
