@@ -12,17 +12,19 @@ import pytest
 from models import conv_model, model, save, value
 from near import assert_near
 from onnx import helper
-from tvm import relax
+from tvm import IRModule, relax
 
 from tvmconv import cli
 from tvmconv.dtypes import numpy_dtype
 from tvmconv.epilogue import STEPS, Step, format_epilogue
-from tvmconv.errors import SourceError, TvmconvError, TvmconvWarning
+from tvmconv.errors import BuildError, SourceError, TvmconvError, TvmconvWarning
 from tvmconv.frontends.activations import POINTS, recognise
 from tvmconv.frontends.shapes import Bucket
 from tvmconv.network.ir.graph import Graph
+from tvmconv.network.ir.nodes import carry
 from tvmconv.network.ir.problem_of import NotCoveredError, is_convolution
 from tvmconv.network.kernels.fuse_epilogue import EpilogueChain, follow
+from tvmconv.network.lower import tvm_errors
 from tvmconv.network.passes import use_kernels
 from tvmconv.network.read.onnx.reader import read_onnx
 from tvmconv.network.rewrite.simplify import simplify
@@ -136,6 +138,13 @@ def test_what_the_frontend_lacks_is_named(tmp_path: Path) -> None:
     lacking = model(nodes, [value("x", [1, 3, 8, 8]), value("w", [4, 3, 1, 1])])
     with pytest.raises(SourceError, match="TVM's ONNX frontend lacks Det; the convolutions alone can be built"):
         read_onnx(save(lacking, tmp_path))
+
+
+def test_an_error_in_our_own_code_is_not_tvms() -> None:
+    with pytest.raises(BuildError, match=r"^tvmconv cannot compile the network: .*; please report it"), tvm_errors():
+        carry(None, None)  # type: ignore[arg-type]
+    with pytest.raises(BuildError, match=r"^TVM cannot compile the network: "), tvm_errors():
+        IRModule({})["main"]
 
 
 def test_what_tvm_cannot_compile_is_one_clear_line(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
+from traceback import walk_tb
 from typing import Any
 
 import tvm
@@ -95,14 +96,17 @@ def describe(mod: tvm.IRModule, target: CpuTarget) -> dict[str, Any]:
 
 @contextmanager
 def tvm_errors() -> Iterator[None]:
-    """Raise errors of TVM's passes as BuildError; pass our own and OSError on."""
+    """Raise errors of passes as BuildError, which names TVM or, where the code is ours, tvmconv; pass our own and OSError on."""
     try:
         yield
     except (TvmconvError, OSError):
         raise
     except Exception as error:
+        *_, (frame, _) = walk_tb(error.__traceback__)
+        ours = frame.f_globals.get("__name__", "").startswith("tvmconv.")
+        who, advice = ("tvmconv", "please report it; ") if ours else ("TVM", "")
         raise BuildError(
-            f"TVM cannot compile the network: {last_line(error)}; tvmconv build compiles its convolutions"
+            f"{who} cannot compile the network: {last_line(error)}; {advice}tvmconv build compiles its convolutions"
         ) from error
 
 
