@@ -104,7 +104,7 @@ def test_what_can_be_read_is_not_copied() -> None:
 )
 def test_copies_are_not_too_large_for_indices(signature: str) -> None:
     why = algorithms.get("wgmma").covers(parse_signature(signature), SM_90A)
-    assert why is not None and "room with zeros added" in why
+    assert why is not None and "32-bit indices reach with zeros added" in why
 
 
 @pytest.mark.parametrize("layout", ["NXC-XIO", "NCX-OIX"])

@@ -375,6 +375,19 @@ def test_quotients_of_what_falls() -> None:
     assert values[0] == values[1]
 
 
+@mends("algorithms/cuda/direct.py")
+def test_sums_of_remainders() -> None:
+    t = tirx.Var("t", "int32")
+    index = tirx.floordiv(tirx.floormod(t, 6), 3) - tirx.floordiv(tirx.floormod(t, 3) - 1, 3)
+    takes("Divide by zero", lambda: sym.iter_map_simplify([index], {t: tvm.ir.Range(0, 6)}))
+
+
+@mends("network/operators/free_sums.py")
+def test_means_of_integers() -> None:
+    mod = relax.transform.LegalizeOps()(module(lambda x: op.mean(x, 1), ((4, 2), "int32")))
+    assert str(mod["mean"].params[-1].dtype) == "int32"
+
+
 # What no test of TVM alone shows: it takes a kernel, or a network of free extents, whose build fails without.
 WITHIN_BUILDS = {
     "algorithms/backprop.py",

@@ -88,7 +88,7 @@ def test_reflection_at_free_edges_is_refused() -> None:
                 data, data[:, :2].permute(0, 2, 3, 1), padding_mode="reflection", align_corners=True
             )
 
-    with pytest.raises(SourceError, match="planes that are reflected must have fixed extents above 1"):
+    with pytest.raises(SourceError, match="reflected planes must have fixed extents above 1"):
         tvmconv.torch.compile(Reflected().eval(), images(2, 4, 12, 16)[1], dynamic_shapes=FREE, progress=None)
 
 
