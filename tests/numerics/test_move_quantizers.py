@@ -154,3 +154,11 @@ def test_channels_have_their_scales_in_either_layout(tmp_path: Path) -> None:
     chains.output(chains.node("Conv", x, weights[1], pads=[1] * 4))
     source = chains.save(tmp_path)
     assert find_wrong_quantizers(fix_shapes(source), *answers(source, tmp_path)) == []
+
+
+def test_bounds_may_be_nan(tmp_path: Path) -> None:
+    chains, numbers = Chains(), (np.float32(0.1), np.uint8(3))
+    x = chains.node("DequantizeLinear", chains.input([4], TensorProto.UINT8), *map(chains.const, numbers))
+    bounded = chains.node("Max", x, chains.const(np.full(1, np.nan, np.float32)))
+    chains.output(chains.node("QuantizeLinear", bounded, *map(chains.const, numbers)), TensorProto.UINT8)
+    assert "relax.maximum" in of_f32(chains.save(tmp_path))

@@ -92,6 +92,14 @@ def products() -> Nodes:
         made.output(
             made.micro("QGemm", *whole, weight, *numbers, bias, *last, transA=1, alpha=0.5), U8 if last else F32
         )
+    rows = made.const(np.arange(-2, 3, dtype=np.int32).reshape(5, 1) * 500)
+    made.output(made.micro("QGemm", *whole, weight, *numbers, rows, *out, transA=1), U8)
+    # Scales and a bias of rows, as many as columns.
+    square, scales = made.integers(6, 6, 6), made.const(np.linspace(0.01, 0.02, 6, dtype=f32))
+    data = made.node("DequantizeLinear", made.input([6, 6], U8), *one)
+    made.output(made.node("MatMul", data, made.node("DequantizeLinear", square, scales, axis=0)))
+    added = made.const(np.linspace(-1, 1, 6, dtype=f32).reshape(6, 1))
+    made.output(made.node("Gemm", data, made.node("DequantizeLinear", square, *numbers), added))
     added = made.const(np.linspace(-1, 1, 6, dtype=f32))
     made.output(made.micro("DynamicQuantizeMatMul", made.input([5, 33]), weight, *numbers, added))
     scales = made.const(f32(0.02)), made.const(np.linspace(0.01, 0.02, 6, dtype=f32))

@@ -86,7 +86,7 @@ def convolve(
     if array is None or data.zero.size != 1:
         return None
     outputs = 1 if transposed else 0
-    filter_ = _less_zeros(array, weights.zero, weights.axis, outputs)
+    filter_ = _less_zeros(array, weights, outputs)
     if filter_ is None or (transposed and problem.groups > 1 and np.unique(weights.zero).size > 1):
         return None
     letters = SPATIAL[problem.rank]
@@ -113,7 +113,7 @@ def multiply(emit: Emit, data: Quantized, weights: Quantized) -> relax.Expr | No
     array = weights.array
     if array is None or array.ndim != 2 or data.zero.size != 1 or data.scale.size != 1:
         return None
-    filter_ = _less_zeros(array, weights.zero, weights.axis, 1)
+    filter_ = _less_zeros(array, weights, 1)
     if filter_ is None or _may_pass(data, filter_, 1):
         return None
     return emit(relax.op.matmul(_centre(emit, data), filter_, out_dtype="int32"))
@@ -139,9 +139,10 @@ def _centre(emit: Emit, data: Quantized) -> relax.Expr:
     return emit(relax.op.subtract(values, relax.const(zero, "int16"))) if zero else values
 
 
-def _less_zeros(array: Array, zeros: Array, axis: int, outputs: int) -> relax.Expr | None:
-    """Return a filter less its zero points, in 8 bits if it fits; None if these are along another axis than the outputs."""
-    if zeros.size > 1 and (axis != outputs or zeros.size != array.shape[axis]):
+def _less_zeros(array: Array, weights: Quantized, outputs: int) -> relax.Expr | None:
+    """Return a filter less its zero points, in 8 bits if it fits; None if these or its scales are along another axis than the outputs."""
+    zeros, axis = weights.zero, weights.axis
+    if any(each.size > 1 and (axis != outputs or each.size != array.shape[axis]) for each in (zeros, weights.scale)):
         return None
     shape = [-1 if at == axis and zeros.size > 1 else 1 for at in range(array.ndim)]
     centred = array.astype(np.int16) - zeros.reshape(shape).astype(np.int16)

@@ -67,7 +67,7 @@ class _OfIntegers(GraphMutator):
             return found[0] if found[1] == numbers else None
         name = name_of(call)
         bound = 0.0 if name == "relax.nn.relu" else scalar(constant(call.args[1])) if name in _BOUNDS else None
-        inner = None if bound is None else self._bounded(call.args[0], numbers, step)
+        inner = None if bound is None or np.isnan(bound) else self._bounded(call.args[0], numbers, step)
         if inner is None:
             return None
         scale, zero, dtype = numbers

@@ -127,8 +127,9 @@ def _passing(node: NodeProto, fixed: Mapping[str, Array]) -> str:
     centred = filter_.astype(np.int64) - (0 if zero is None else zero.astype(np.int64).reshape(shape))
     largest = max(int(data_zero.max()) - bounds.min, bounds.max - int(data_zero.min()))
     sums = np.abs(centred).sum(tuple(at for at in range(filter_.ndim) if at != axis)) * largest
-    totals = sums + np.abs(bias.astype(np.int64)).reshape(-1)
+    offsets, sums = np.broadcast_arrays(bias.astype(np.int64), sums)
+    totals = sums + np.abs(offsets)
     if totals.max(initial=0) <= _MOST:
         return ""
     at = int(totals.argmax())
-    return f"has a bias of {bias.reshape(-1)[at % bias.size]} in {names[_BIASES[node.op_type]]!r} beside sums of up to {sums[at]}, which may pass 32 bits"
+    return f"has a bias of {offsets.flat[at]} in {names[_BIASES[node.op_type]]!r} beside sums of up to {sums.flat[at]}, which may pass 32 bits"

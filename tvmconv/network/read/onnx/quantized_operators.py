@@ -13,6 +13,7 @@ from ....frontends.onnx.rules import node_problem
 from ...ir.constants import constant, static_shape
 from ...ir.free import dims_of, is_free
 from ..quantized import (
+    Array,
     Quantized,
     convolve,
     find_dequantized,
@@ -63,7 +64,7 @@ def _multiply_dequantized(
         return None
     if kind == "Gemm":
         weights = _as_matrix(weights, given)
-        if weights is None:
+        if weights is None or (bias is not None and bias.size not in (1, *bias.shape[-1:])):  # of rows
             return None
     sums = _sums(builder, kind, data, weights, given)
     if sums is None:
@@ -143,7 +144,7 @@ def _qlinear(kind: str) -> Convert:
             return None
         channels = 1 if kind == "Conv" else sums.ty.ndim - 1
         if offset is not None:
-            sums = with_bias(builder.emit, sums, offset.reshape(-1), channels)
+            sums = _add(builder, sums, offset, channels)
         scale = np.float32(given.get("alpha", 1)) * data.scale.reshape(-1)
         factor = (scale * weights.scale.reshape(-1)).astype(np.float32) / output.reshape(-1)
         values = scale_sums(builder.emit, sums, factor.astype(np.float32), channels)
@@ -192,9 +193,16 @@ def _gemm(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any])
     if data is None or sums is None or (bias is not None and offset is None):
         return None
     if offset is not None:
-        sums = with_bias(builder.emit, sums, offset.reshape(-1), 1)
+        sums = _add(builder, sums, offset, 1)
     scale = np.float32(alpha["alpha"]) * data.scale.reshape(-1)
     return scale_sums(builder.emit, sums, scale * plain.scale.reshape(-1), 1)
+
+
+def _add(builder: relax.BlockBuilder, sums: relax.Expr, bias: Array, axis: int) -> relax.Expr:
+    """Return sums plus a bias: a vector along an axis, or of a shape that broadcasts."""
+    if bias.ndim > 1:
+        return builder.emit(relax.op.add(sums, relax.const(bias)))
+    return with_bias(builder.emit, sums, bias.reshape(-1), axis)
 
 
 CONVERTERS: dict[str, Convert] = {
