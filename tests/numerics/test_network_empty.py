@@ -21,6 +21,7 @@ RNG = np.random.default_rng(0)
 
 def test_answers_are_those_of_the_reference(tmp_path: Path) -> None:
     constants = {"begin": [0], "end": [0], "axis": [1], "pads": [0, 2, 0, 1], "first": [0]}
+    constants |= {"late": [5, 1], "early": [3, -1], "both": [1, 0], "steps": [1, 2], "back": [-1, 1]}
     arrays = {name: np.array(each, np.int64) for name, each in constants.items()}
     arrays |= {"none": np.empty((0, 3)), "some": RNG.standard_normal((6, 3)), "taps": np.empty((2, 0, 3)), "bias": RNG.standard_normal(3)}  # fmt: skip
     kinds = [
@@ -38,9 +39,11 @@ def test_answers_are_those_of_the_reference(tmp_path: Path) -> None:
         ("Conv", ["channels", "taps"], "y6", {"pads": [1, 1]}),
         ("Relu", ["nothing"], "y7", {}),
         ("MatMul", ["x", "some"], "y8", {}),
+        ("Slice", ["x", "late", "early", "both", "steps"], "y9", {}),
+        ("Slice", ["x", "early", "late", "both", "back"], "y10", {}),
     ]
     nodes = [helper.make_node(kind, given, [name], **more) for kind, given, name, more in kinds]
-    shapes = [(5, 3), (5, 5), (0, 6), (5, 6), (5, 3), (5, 1), (1, 2, 5), (5, 0), (5, 3)]
+    shapes = [(5, 3), (5, 5), (0, 6), (5, 6), (5, 3), (5, 1), (1, 2, 5), (5, 0), (5, 3), (2, 0), (0, 0)]
     ends = [value(f"y{at}", shape) for at, shape in enumerate(shapes)]
     weights = [numpy_helper.from_array(each.astype(np.float32) if each.dtype == np.float64 else each, name) for name, each in arrays.items()]  # fmt: skip
     network = model(nodes, [value("x", (5, 6))], ends, weights)

@@ -90,6 +90,13 @@ def test_answers_are_those_of_onnxruntime(tmp_path: Path) -> None:
     assert {name: difference(found[name], each) for name, each in right.items()} == dict.fromkeys(right, "")
 
 
+def test_places_before_negative_axes(tmp_path: Path) -> None:
+    model = written([("MaxPool", array(1, 2, 5, 4), [], 2, {"kernel_shape": [3, 2], "storage_order": 1})])
+    model.opset_import[0].version = 8
+    onnx.save(model, tmp_path / "model.onnx")
+    assert len(read_onnx(str(tmp_path / "model.onnx"))["main"].ret_ty.fields) == 2
+
+
 def test_missing_bins_are_nought(tmp_path: Path) -> None:
     """Compare inverse transforms of halves that are cut or filled with NumPy: onnxruntime 1.31 errs by tenths."""
     data, given = array(2, 6, 3, 2), {"inverse": 1, "onesided": 1}

@@ -31,7 +31,7 @@ from ...ir.free import dims_of, is_free, is_known, number_of, quotient
 from ...ir.nodes import with_nodes
 from ..builder import end_block, write_extents_alike
 from ..quantized import find_dequantized
-from .free import gather, gather_elements, gather_nd, resize, take_first, take_slices
+from .free import gather, gather_elements, gather_nd, keep_order, numbers_in, resize, take_first, take_slices
 from .free_pads import pad
 from .free_windows import add_windows, average, give_free_pads
 from .quantized_operators import CONVERTERS, convert_quantized
@@ -286,13 +286,18 @@ def _of_each(operator: Callable[[Any], Any]) -> Callable[[Emit, Sequence[Any], d
     return convert
 
 
-def _slice(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:
+def _slice(emit: Emit, inputs: Any, given: dict[str, Any]) -> relax.Expr | None:
     """Return a Slice by attributes, as up to opset 9, or of free extents; None for others."""
+    data = inputs[0]
     if "starts" not in given:
+        starts, ends, axes, steps = (numbers_in(each) for each in [*inputs[1:], None, None][:4])
+        if starts and ends and not isinstance(data, relax.ShapeExpr):
+            ends = keep_order(data, starts, ends, axes or range(len(starts)), steps or [1] * len(starts))
+            inputs[2] = inputs[2] if ends is None else relax.const(ends, "int64")
         return take_slices(emit, inputs, given)
     starts, ends = ([int(each) for each in given[name]] for name in ("starts", "ends"))
-    axes = [int(axis) % inputs[0].ty.ndim for axis in given.get("axes", range(len(starts)))]
-    return relax.op.strided_slice(inputs[0], axes, starts, ends)
+    axes = [int(axis) % data.ty.ndim for axis in given.get("axes", range(len(starts)))]
+    return relax.op.strided_slice(data, axes, starts, keep_order(data, starts, ends, axes, [1] * len(axes)) or ends)
 
 
 def _alone(emit: Emit, inputs: Sequence[Any], given: dict[str, Any]) -> relax.Expr | None:

@@ -177,7 +177,7 @@ def _places(write: NodeWriter, given: dict[str, Any], node: NodeProto, shapes: d
     windows = write.op("Gather", whole, places.reshape(-1, count), axis=2)
     least = np.array(-np.inf if write.dtype.kind == "f" else np.iinfo(write.dtype).min, write.dtype)
     windows = write.op("Where", inside.reshape(-1, count), windows, least)
-    best = write.op("ArgMax", windows, axis=-1, keepdims=0)
+    best = write.op("ArgMax", windows, axis=3, keepdims=0)  # -1 is no axis before opset 11
     best = write.op("Add", best, np.arange(places.size // count) * count)
     place = write.op("Gather", found.ravel(), best, axis=0)
     place = write.op("Add", place, (np.arange(prod(data[:2])) * plane).reshape(*data[:2], 1))

@@ -212,6 +212,21 @@ def take_slices(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> r
     return relax.op.strided_slice(data, axes, begins, ends, steps, assume_inbound=True)
 
 
+def keep_order(
+    data: relax.Expr, starts: Sequence[Any], ends: Sequence[Any], axes: Sequence[int], steps: Sequence[Any]
+) -> list[int] | None:
+    """Return the ends of a slice that takes nothing along a fixed axis, there its starts: TVM refuses ``[5:3]``; None for other slices."""
+    dims = dims_of(data.ty)
+    sides = [*zip(starts, ends, steps, strict=True)]
+    if dims is None or not all(isinstance(each, int) for side in sides for each in side):
+        return None
+    moved = [
+        start if isinstance(dims[axis], int) and not range(*slice(start, end, step).indices(dims[axis])) else end
+        for axis, (start, end, step) in zip(axes, sides, strict=True)
+    ]
+    return None if moved == list(ends) else moved
+
+
 def gather(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
     """Return a Gather of free extents, whose indices may be negative; None for others."""
     data, indices = inputs[0], constant(inputs[1])
