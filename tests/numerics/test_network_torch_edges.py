@@ -18,9 +18,12 @@ def test_edges_are_pytorchs(tmp_path: Path) -> None:
     torch.manual_seed(0)
     x, p, s = torch.randn(2, 4, 3, 2), torch.rand(3, 4) + 0.1, torch.randn(3, 4)
     s[0, 0], s[1, 1], s[2, 2] = NAN, INF, -INF
-    ends = torch.tensor([-(2**31), 2**31 - 1, -7, 7], dtype=torch.int32)
+    ends, i = torch.tensor([-(2**31), 2**31 - 1, -7, 7], dtype=torch.int32), torch.arange(-6, 6)
     functions = {
         "truncated division": (lambda a: torch.div(a, 2, rounding_mode="trunc"), (ends,)),
+        "angles of integers": (torch.atan2, (i, i + 1)),
+        "truth": (lambda a: (a.bool(), a.logical_not(), a.bfloat16().bool(), a.half().bool()), (s,)),
+        "halves of f64": (lambda a: (a.double() / 2).round(), (i,)),
         "long hypotenuse": (lambda a, c: torch.hypot(a * 1e30, c * 1e30), (s, p)),
         "short hypotenuse": (lambda a: torch.hypot(a * 1e-30, a * 0), (p,)),
         "search of NaN": (lambda a, v: torch.searchsorted(a.sort(-1)[0], v), (p, s)),

@@ -127,6 +127,7 @@ _TWO = {
     "fmod": relax.op.mod,
     "__lshift__": relax.op.left_shift,
     "__rshift__": relax.op.right_shift,
+    "atan2": relax.op.atan2,
 }
 # Operators on bool instead of sums, products and extremes.
 _OF_TRUTH = {
