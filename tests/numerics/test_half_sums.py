@@ -29,14 +29,17 @@ class Sums(nn.Module):
 
 
 class FixedSums(nn.Module):
-    """Sums of what has fixed extents: over a stack, in pools, and in products that are no kernels."""
+    """Sums of what has fixed extents: over a stack, in pools, in products that are no kernels, in normalizations, and running."""
 
     def forward(self, x: Any) -> Any:
         ones = x * 0 + 1
         image = (ones[0, :4096] * 100).view(1, 1, 64, 64)
         by_data = functional.conv2d((ones[0, :4800]).view(1, 300, 4, 4), (ones[0, :4800]).view(1, 300, 4, 4))
         pools = functional.avg_pool2d(image, 64), functional.adaptive_avg_pool2d(image, (2, 1))
-        return (torch.stack([x * 30000, x * 60000], 1).mean(1), *pools, ones @ ones[0], ones[0] @ ones[0], by_data)
+        products = ones @ ones[0], ones[0] @ ones[0], by_data
+        normal = functional.instance_norm((x[:, :4096] * 3000).reshape(1, 2, 64, 64))
+        running = torch.stack([x * 40000, x * 40000, x * -40000]).cumsum(0)[2]
+        return (torch.stack([x * 30000, x * 60000], 1).mean(1), *pools, *products, normal, running)
 
 
 def numbers(size: int) -> Any:

@@ -204,10 +204,27 @@ def _of_numbers(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
     return lambda x, y: tirx.all(tirx.Not(tirx.isnan(x)), compare(x, y))
 
 
+def _is_true(x: Any) -> Any:
+    """Return whether a number is not 0; LLVM's comparison, as TVM requests it, is false for NaN."""
+    wide = x.astype("float32") if str(x.ty.dtype) == "bfloat16" else x
+    zero = tirx.const(0, wide.ty.dtype)
+    return tirx.any(tirx.isnan(wide), wide < zero, wide > zero)
+
+
+_to_truth = _elementwise(_is_true, "astype", (*TYPES, "bfloat16"))
+
+
+def _convert(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return a conversion; TVM's unless it is of numbers to bool."""
+    is_truth = str(call.ty.dtype) == "bool"
+    return _to_truth(builder, call) if is_truth else call.op.get_attr("FLegalize")(builder, call)
+
+
 # Functions by the operators' names.
 OPERATORS = {
     "relax.argmax": _index(greatest, "argmax"),
     "relax.argmin": _index(_least, "argmin"),
+    "relax.astype": _convert,
     "relax.equal": by_pair(_of_numbers(lambda x, y: x.equal(y)), "equal"),
     "relax.greater_equal": by_pair(_of_numbers(operator.ge), "greater_equal"),
     "relax.isfinite": _elementwise(_is_finite, "isfinite"),

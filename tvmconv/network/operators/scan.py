@@ -12,7 +12,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from tvm import relax, te, tirx
+from tvm import relax, te, tirx, topi
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
@@ -33,13 +33,15 @@ class _Scan:
     name: str
 
     def legalize(self, builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        """Return the scan of a Relax operator's call."""
+        """Return the scan of a Relax operator's call, of f16 in f32, as PyTorch's: parts of sums and products overflow."""
         data, axis, dtype = call.args[0], call.attrs.axis, str(call.ty.dtype)
         if axis is None:
             data = builder.emit(relax.op.reshape(data, (-1,)))
         at = 0 if axis is None else int(axis) % data.ty.ndim
         scan = self._rounds if isinstance((dims_of(data.ty) or ())[at], int) else self._steps
-        return builder.call_te(scan, data, at, dtype, bool(call.attrs.exclusive), primfunc_name_hint=self.name)
+        wide = "float32" if dtype == "float16" else dtype
+        made = builder.call_te(scan, data, at, wide, bool(call.attrs.exclusive), primfunc_name_hint=self.name)
+        return made if wide == dtype else builder.call_te(topi.cast, builder.emit(made), dtype)
 
     def _steps(self, data: te.Tensor, axis: int, dtype: str, exclusive: bool) -> te.Tensor:
         """Return the scan along an axis of free extent, one element after the other."""

@@ -24,7 +24,7 @@ _MOST_POWER = 4
 _DIGITS = 7
 # Least x from which log(1 + e**x) differs from x by less than half of its last bit.
 _MOST_CURVED = 17.0
-_OF_ONE = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "round", "sin", "sinh", "tan")  # fmt: skip
+_OF_ONE = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "sin", "sinh", "tan")  # fmt: skip
 
 
 def quarters(exponent: float | None) -> int | None:
@@ -124,9 +124,21 @@ def _of_name(name: str) -> Legalize:
     return by_element(lambda x: elementary(name, x), name)
 
 
+def _round(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Return numbers rounded, halves to even; TVM's rounds them away from 0."""
+    if str(call.ty.dtype) != "float64":
+        return _of_name("round")(builder, call)
+
+    def computed(data: te.Tensor) -> te.Tensor:
+        return te.compute(data.shape, lambda *at: tirx.nearbyint(data(*at)), "round", tag=topi.tag.ELEMWISE)
+
+    return builder.call_te(computed, call.args[0], primfunc_name_hint="round")
+
+
 # Functions by the operators' names.
 OPERATORS = {f"relax.{name}": _of_name(name) for name in _OF_ONE} | {
     "relax.nn.softplus": _softplus,
     "relax.atan2": _of_two("atan2"),
     "relax.power": _power,
+    "relax.round": _round,
 }

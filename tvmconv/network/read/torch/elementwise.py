@@ -46,12 +46,9 @@ def _divide(given: Given) -> relax.Expr:
     left, right = (given.of_type(given[name], dtype) for name in ("self", "other"))
     if mode == "floor":
         return given.emit(relax.op.floor_divide(left, right))
-    if mode == "trunc" and not dtype.startswith(("float", "bfloat")):
-        # Doubles do not represent all quotients of 64 bits.
-        below = given.emit(relax.op.floor_divide(relax.op.abs(left), relax.op.abs(right)))
-        return given.emit(relax.op.multiply(below, relax.op.multiply(relax.op.sign(left), relax.op.sign(right))))
-    quotient = given.emit(relax.op.divide(left, right))
-    return given.emit(relax.op.trunc(quotient)) if mode == "trunc" else quotient
+    quotient = given.emit(relax.op.divide(left, right))  # of integers: truncated
+    is_float = dtype.startswith(("float", "bfloat"))
+    return given.emit(relax.op.trunc(quotient)) if mode == "trunc" and is_float else quotient
 
 
 def _power(given: Given) -> relax.Expr:
@@ -130,6 +127,7 @@ _TWO = {
     "fmod": relax.op.mod,
     "__lshift__": relax.op.left_shift,
     "__rshift__": relax.op.right_shift,
+    "atan2": relax.op.atan2,
 }
 # Operators on bool instead of sums, products and extremes.
 _OF_TRUTH = {

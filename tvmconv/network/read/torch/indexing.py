@@ -18,6 +18,7 @@ from ...ir.constants import static_shape
 from ...ir.free import equal, is_below_zero, is_one
 from ..builder import from_start, where_within
 from .arguments import Converters, Given
+from .constants import constants
 
 
 def _index(given: Given) -> relax.Expr:
@@ -55,8 +56,10 @@ def _from_start(given: Given, index: Any, extent: Any) -> Any:
 
 
 def _select(given: Given) -> relax.Expr:
-    (axis,) = given.axes()
-    return given.emit(relax.op.take(given["self"], given["index"], axis))
+    (axis,), index = given.axes(), given["index"]
+    if not index.ty.ndim:
+        index = given.emit(relax.op.reshape(index, [1]))  # the axis stays
+    return given.emit(relax.op.take(given["self"], index, axis))
 
 
 def _choose(given: Given) -> relax.Expr:
@@ -114,8 +117,7 @@ def _range(given: Given) -> relax.Expr:
         if any(isinstance(bound, float) for bound in bounds):
             raise ValueError("its bounds are not fixed")
         return given.counted(lambda at: at * step + start, given.made_dims())
-    numbers = torch.arange(*bounds, dtype=getattr(torch, given.dtype))
-    return relax.const(numbers.float().numpy() if numbers.is_floating_point() else numbers.numpy(), given.dtype)
+    return constants(torch.arange(*bounds, dtype=getattr(torch, given.dtype)))
 
 
 def _fill(given: Given) -> relax.Expr:

@@ -37,19 +37,24 @@ def _of_layers(given: Given) -> relax.Expr:
 
 
 def _of_batches(given: Given) -> relax.Expr:
-    """Return ``_native_batch_norm_legit.no_stats`` of InstanceNorm, with the statistics of the data along all axes but the second."""
-    data = given["input"]
+    """Return ``_native_batch_norm_legit.no_stats`` of InstanceNorm, with the statistics of the data along all axes but the second.
+
+    Types of 16 bits are computed in f32: squares of f16 overflow, and a mean rounded to bf16 moves all numbers.
+    """
+    wide = "float32" if given.dtype in ("float16", "bfloat16") else given.dtype
+    data = given.of_type(given["input"], wide)
     axes = [axis for axis in range(data.ty.ndim) if axis != 1]
     channels = given.dims("input")[1]
     mean = given.emit(relax.op.mean(data, axes, keepdims=True))
     variance = given.emit(relax.op.variance(data, axes, keepdims=True))
-    spread = given.emit(relax.op.sqrt(relax.op.add(variance, relax.const(given["eps"], given.dtype))))
+    spread = given.emit(relax.op.sqrt(relax.op.add(variance, relax.const(given["eps"], wide))))
     output = given.emit(relax.op.divide(relax.op.subtract(data, mean), spread))
     for name, operator in (("weight", relax.op.multiply), ("bias", relax.op.add)):
         if given[name] is not None:
             shape = (1, channels, *[1] * (data.ty.ndim - 2))
-            output = given.emit(operator(output, given.emit(relax.op.reshape(given[name], shape))))
-    return relax.Tuple([output])
+            numbers = given.emit(relax.op.reshape(given.of_type(given[name], wide), shape))
+            output = given.emit(operator(output, numbers))
+    return relax.Tuple([given.of_type(output, given.dtype)])
 
 
 NORMALIZATIONS: Converters = {

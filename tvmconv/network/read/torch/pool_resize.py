@@ -80,6 +80,8 @@ def _average(rank: int) -> Converter:
             *(_sizes_of(given[name], rank) for name in ("kernel_size", "padding")),
         )
         strides, divisor = _sizes_of(given["stride"] or taps, rank), given.get("divisor_override")
+        if divisor and "float" not in given.dtype:
+            raise ValueError("it divides sums of integers by a number of its own")
         data = given["self"] if len(shape) == rank + 2 else given.emit(relax.op.expand_dims(given["self"], 0))
         ends, options = list(pads), {"ceil_mode": given["ceil_mode"], "count_include_pad": given["count_include_pad"]}
         if divisor:  # windows are whole, with zeros beyond the data

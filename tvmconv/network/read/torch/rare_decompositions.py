@@ -47,7 +47,11 @@ def _identity(rows: Any, columns: Any = None, *, dtype: Any = None, device: Any 
 
 
 def _hypotenuse(self: Any, other: Any) -> Any:
-    return torch.sqrt(self * self + other * other)
+    """Return ``hypot`` by a quotient, whose square neither overflows nor underflows; infinite beside NaN, like C's."""
+    one, two = self.abs(), other.abs()
+    most, least = torch.maximum(one, two), torch.minimum(one, two)
+    ratio = least / torch.where(most == 0, 1, most)
+    return torch.where((one == inf) | (two == inf), inf, most * torch.sqrt(1 + ratio * ratio))
 
 
 def _log1p(self: Any) -> Any:
@@ -123,6 +127,8 @@ def _place(
     rows = rows.unsqueeze(-2) if rows.ndim > 1 else rows
     numbers = self.unsqueeze(-1) if isinstance(self, torch.Tensor) else self
     below = rows <= numbers if right or side == "right" else rows < numbers
+    if isinstance(numbers, torch.Tensor) and numbers.is_floating_point():
+        below = below | torch.isnan(numbers)  # the greatest, as in sorts
     return below.sum(-1, dtype=torch.int32 if out_int32 else torch.int64)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from tvm import relax, tirx
@@ -96,7 +97,7 @@ def _variance(given: Given) -> relax.Expr:
     left = max(number - less, 0)
     if left == number:
         return variance
-    return given.emit(relax.op.multiply(variance, relax.const(number / left if left else float("nan"), given.dtype)))
+    return given.emit(relax.op.multiply(variance, relax.const(number / left if left else inf, given.dtype)))
 
 
 def _variance_and_mean(given: Given) -> relax.Expr:
@@ -111,7 +112,7 @@ def _vector_norm(given: Given) -> relax.Expr:
     size = given.emit(relax.op.abs(data))
     if order == 2:
         norm = given.emit(relax.op.sqrt(_along(given, relax.op.sum, given.emit(relax.op.multiply(data, data)))))
-    elif order in (float("inf"), float("-inf")):
+    elif order in (inf, -inf):
         norm = _along(given, relax.op.max if order > 0 else relax.op.min, size)
     elif order == 0:
         counted = given.emit(relax.op.not_equal(data, relax.const(0, dtype)))

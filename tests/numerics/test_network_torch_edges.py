@@ -1,0 +1,40 @@
+"""Numbers at the ends of ATen's operators, and calls that few programs have, compared with PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from test_network_torch_operators import INF, NAN, Every, wrong  # noqa: E402
+
+from tvmconv.network.read.torch.reader import UnreadError, read_torch  # noqa: E402
+
+F = torch.nn.functional
+
+
+def test_edges_are_pytorchs(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x, p, s = torch.randn(2, 4, 3, 2), torch.rand(3, 4) + 0.1, torch.randn(3, 4)
+    s[0, 0], s[1, 1], s[2, 2] = NAN, INF, -INF
+    ends, i = torch.tensor([-(2**31), 2**31 - 1, -7, 7], dtype=torch.int32), torch.arange(-6, 6)
+    functions = {
+        "truncated division": (lambda a: torch.div(a, 2, rounding_mode="trunc"), (ends,)),
+        "angles of integers": (torch.atan2, (i, i + 1)),
+        "truth": (lambda a: (a.bool(), a.logical_not(), a.bfloat16().bool(), a.half().bool()), (s,)),
+        "halves of f64": (lambda a: (a.double() / 2).round(), (i,)),
+        "long hypotenuse": (lambda a, c: torch.hypot(a * 1e30, c * 1e30), (s, p)),
+        "short hypotenuse": (lambda a: torch.hypot(a * 1e-30, a * 0), (p,)),
+        "search of NaN": (lambda a, v: torch.searchsorted(a.sort(-1)[0], v), (p, s)),
+        "variance by 0": (lambda a: a.var(1, correction=4), (x,)),
+        "one index": (lambda a, j: a.index_select(1, j), (x, torch.tensor(2))),
+    }
+    assert wrong(functions, torch.float32, tmp_path) == []
+
+
+def test_mean_pools_of_integers_by_a_divisor_are_left_to_pytorch() -> None:
+    table = {"pool": (lambda a: F.avg_pool2d(a, 2, divisor_override=3), (torch.arange(16).view(1, 1, 4, 4),))}
+    program = torch.export.export(Every(table), ({"pool": table["pool"][1]},), strict=False)
+    with pytest.raises(UnreadError, match="of integers"):
+        read_torch(program)
