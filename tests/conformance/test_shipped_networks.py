@@ -19,7 +19,11 @@ from tvmconv.signature import parse_signature
 
 onnxruntime = pytest.importorskip("onnxruntime")
 # Convolutions by their epilogues, where a network has others than a bundle: additions are theirs, and filters are joined.
-EPILOGUES = {"classifier": {"": 3}, "detector": {"relu": 11, "add": 2, "add-relu": 1}, "yolov8n": {}}
+EPILOGUES = {
+    "classifier": {"": 3},
+    "detector": {"relu": 11, "add": 2, "add-relu": 1},
+    "yolov8n": {"silu": 47, "add-silu": 4, "": 11},
+}
 
 
 # `pytest -m slow tests/conformance` runs it after a change to the frontends or to tvmconv/network: it takes minutes.

@@ -71,6 +71,7 @@ def hot(algorithm: str, target: str, signature: str) -> HotLoop:
         ("plain", "x86-64-v3", DENSE, (4, 2), 2),  # LLVM makes two steps one pass
         ("kn2row", "x86-64-v3", DILATED, (5, 2), 4),
         ("kn2row", "znver5", DILATED, (7, 2), 4),
+        ("kn2row_dot", "znver4", DILATED_DOT, (7, 2), 4),
         ("kn2row_dot", "znver5", DILATED_DOT, (7, 2), 4),
         ("grouped", "x86-64-v3", SMALL_GROUPS, (7, 1), 3 * 3),  # 3 channels a group, 3 taps of a row
         ("winograd2", "x86-64-v4", WIDE, (2 * 10, 1), 4),
@@ -130,7 +131,6 @@ SPILLING = [
     ("grouped", "x86-64-v3", SHUFFLED, 8, "LLVM keeps data that neighbouring outputs share"),
     ("grouped_dot", "znver4", SHUFFLED_DOT, 14, "LLVM loads the filter of all taps before the loop"),
     ("planar", "znver4", MANY_TAPS, 8, "LLVM loads the filter of all taps before the loop over a row's tiles"),
-    ("kn2row_dot", "znver4", DILATED_DOT, 28, "14 pixels of several rows have an address each"),
 ]
 
 

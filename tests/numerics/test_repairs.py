@@ -382,6 +382,18 @@ def test_sums_of_remainders() -> None:
     takes("Divide by zero", lambda: sym.iter_map_simplify([index], {t: tvm.ir.Range(0, 6)}))
 
 
+@mends("network/lower.py")
+def test_slices_of_free_extents_are_no_reshapes() -> None:
+    s = tirx.Var("s", "int64")
+    sliced = module(
+        lambda x: op.strided_slice(x, [2], [s * 6 // 4], [s * 3], assume_inbound=True), ((8, 4, s * 6), "float32")
+    )
+    (function,) = (
+        each for each in relax.transform.LegalizeOps()(sliced).functions.values() if isinstance(each, tirx.PrimFunc)
+    )
+    assert not takes("divisible", lambda: relax.analysis.has_reshape_pattern(function))
+
+
 @mends("network/operators/free_sums.py")
 def test_means_of_integers() -> None:
     mod = relax.transform.LegalizeOps()(module(lambda x: op.mean(x, 1), ((4, 2), "int32")))

@@ -216,7 +216,7 @@ def grown(m: Any, x: Any) -> Any:
         (halved, "the model changes both.weight in each call, and its next answer"),
         (counted, "the model changes count in each call, and its next answer"),
         (standardized, "the model changes both.weight in each call, and its next answer"),
-        (grown, r"one of \[4, 4, 3, 3\].*; call the model once before.*in grown"),
+        (grown, r"a tensor of \[4, 4, 3, 3\].* to one of \[4, 4, 1, 1\].*; call the model once before.*in grown"),
     ],
 )
 def test_what_is_another_in_each_call_is_refused(way: Forward, message: str) -> None:
