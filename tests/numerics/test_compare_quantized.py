@@ -66,10 +66,10 @@ def one_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read one number of each filter one step off."""
     less = quantized._less_zeros
 
-    def changed(array: Any, zeros: Any, axis: int, outputs: int) -> Any:
+    def changed(array: Any, weights: Any, outputs: int) -> Any:
         array = array.copy()
         array.reshape(-1)[7] += 1 if array.reshape(-1)[7] < 127 else -1
-        return less(array, zeros, axis, outputs)
+        return less(array, weights, outputs)
 
     monkeypatch.setattr(quantized, "_less_zeros", changed)
 

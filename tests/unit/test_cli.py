@@ -18,7 +18,7 @@ import pytest
 from tvmconv import cli
 from tvmconv.__main__ import main as run_script
 from tvmconv.cli.compare import _calls
-from tvmconv.cli.output import print_json, print_table
+from tvmconv.cli.output import print_json
 from tvmconv.epilogue import format_epilogue
 from tvmconv.errors import (
     CompilationError,
@@ -287,13 +287,6 @@ def test_a_network_of_named_sizes_is_explained_with_their_kernels(
     assert json.loads(capsys.readouterr().out)["convolutions"] == rows
 
 
-def test_a_table_has_a_line_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(["node", "times"], [["a\n\x1b[31mb ü", "1"], ["c", "12"]])
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["node", r"a\n\x1b[31mb ü", "c"]
-    assert len({len(line) for line in lines}) == 1
-
-
 def test_an_output_that_cannot_be_written_is_refused_before_anything_is_computed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -394,10 +387,3 @@ def test_files_that_are_no_bundle(command: list[str], tmp_path: Path, capsys: py
     assert cli.main([command[0], str(file), *command[1:]]) == 2
     err = capsys.readouterr().err
     assert "tvmconv run" in err or command[0] in ("verify", "report")
-
-
-def test_growth_of_weights_names_the_option_without() -> None:
-    from tvmconv.cli.output import growth
-
-    assert growth(174, 100, "--memory small") == " (1.74 times the model's, for speed; not with --memory small)"
-    assert growth(104, 100, "--memory small") == growth(104, 0, "--memory small") == ""
