@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
+from near import assert_near  # noqa: E402
 from test_network_torch_operators import INF, NAN, Every, wrong  # noqa: E402
 
+import tvmconv.torch  # noqa: E402
 from tvmconv.network.read.torch.reader import UnreadError, read_torch  # noqa: E402
 
 F = torch.nn.functional
@@ -31,6 +34,16 @@ def test_edges_are_pytorchs(tmp_path: Path) -> None:
         "one index": (lambda a, j: a.index_select(1, j), (x, torch.tensor(2))),
     }
     assert wrong(functions, torch.float32, tmp_path) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_groups_behind_a_volume_without_batch(dtype: Any) -> None:
+    """Planes of a volume become channels, whose batch of one is moved behind the others."""
+    torch.manual_seed(0)
+    parts = torch.nn.ConvTranspose3d(1, 1, (4, 3, 2), stride=(1, 2, 2), padding=1), torch.nn.GroupNorm(7, 7)
+    model, x = torch.nn.Sequential(*parts).eval().to(dtype), torch.randn(1, 6, 16, 8).to(dtype)
+    assert_near(tvmconv.torch.compile(model, x, progress=None)(x), model(x), summed=24)
 
 
 def test_mean_pools_of_integers_by_a_divisor_are_left_to_pytorch() -> None:

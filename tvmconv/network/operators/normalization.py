@@ -137,6 +137,8 @@ def _normalized_groups(
     data, scale, shift = call.args
     data, dtype = data if given is None else given, str(call.ty.dtype)
     rank, channel = call.ty.ndim, int(call.attrs.channel_axis) % call.ty.ndim
+    if channel == 0:  # a batch of one was moved behind
+        return _moved_groups(builder, call, groups)
     spatial = [axis for axis in range(1, rank) if axis != channel]
     size = int(call.ty.shape[channel]) // groups
 
@@ -166,6 +168,18 @@ def _normalized_groups(
         builder.call_te(factors, data, mean, scale, primfunc_name_hint="norm_factor", primfunc_attrs=opaque)
     )
     return builder.call_te(normalized, data, mean, factor, shift, primfunc_name_hint="norm")
+
+
+def _moved_groups(builder: relax.BlockBuilder, call: relax.Call, groups: int) -> relax.Expr:
+    """Return the normalization of groups of data whose first axis is the channels', on data whose first axis is the batch's."""
+    (batch,) = {*range(1, call.ty.ndim)} - {int(axis) % call.ty.ndim for axis in call.attrs.axes}
+    rest = [axis for axis in range(1, call.ty.ndim) if axis != batch]
+    order = [batch, 0, *rest]
+    moved = builder.emit(builder.call_te(topi.transpose, call.args[0], order))
+    numbers = (groups, 1, [*range(2, len(order))], call.attrs.epsilon, call.attrs.center, call.attrs.scale)
+    whole = builder.normalize(relax.op.nn.group_norm(moved, *call.args[1:], *numbers))
+    normalized = builder.emit(_normalized_groups(builder, whole, groups))
+    return builder.call_te(topi.transpose, normalized, [order.index(axis) for axis in range(len(order))])
 
 
 def _of_free_groups(data: te.Tensor, spatial: Sequence[int], size: int) -> te.Tensor:
