@@ -115,6 +115,12 @@ def pool(state: Draw, name: str, value: np.ndarray) -> _Name:
     same = str(more.get("auto_pad")).startswith("SAME")  # onnxruntime leaves out dilations then, against ONNX
     if not same and (kind == "MaxPool" or (state.opset >= 19 and kind == "AveragePool")):
         more |= {"dilations": [state.pick([1, 1, 2]) for _ in range(rank)]}
+    pads, steps = more.get("pads", [0] * 2 * rank), more.get("dilations", [1] * rank)
+    whole = [
+        extent + before + after for extent, before, after in zip(value.shape[2:], pads[:rank], pads[rank:], strict=True)
+    ]
+    if not same and any((tap - 1) * step >= extent for tap, step, extent in zip(taps, steps, whole, strict=True)):
+        return None  # onnxruntime gives one output of a window beyond the data; ONNX defines none
     outputs = state.pick([1, 1, 2]) if kind == "MaxPool" else 1
     return state.node(kind, [name], outputs, **more)
 
