@@ -47,6 +47,15 @@ def in_f32(legalize: Legalize, builder: relax.BlockBuilder, call: relax.Call) ->
     return builder.call_te(topi.cast, computed, str(call.ty.dtype))
 
 
+def with_half_in_f32(legalize: Legalize) -> Legalize:
+    """Return a legalization that computes f16 in f32: sums of f16 stop at 2,048 ones, and overflow."""
+
+    def widened(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        return in_f32(legalize, builder, call) if str(call.ty.dtype) == "float16" else legalize(builder, call)
+
+    return widened
+
+
 def broadcast(tensor: te.Tensor, at: Sequence[Any]) -> Any:
     """Return the element of a broadcast tensor at an index of the result."""
     own = at[len(at) - len(tensor.shape) :]

@@ -15,7 +15,7 @@ from ...targets.target import CpuTarget
 from ..ir.constants import static_shape
 from ..ir.free import dims_of, equal, is_free, is_one, product
 from ..schedule.rules import TILES
-from .elementwise import OUT_FUSABLE, Legalize, in_f32
+from .elementwise import OUT_FUSABLE, Legalize, with_half_in_f32
 
 FUNCTION = "tvmconv_network_product"
 # The most rows, and the columns, of a register tile: 12 vectors of sums in the 16 registers of AVX2.
@@ -32,19 +32,17 @@ _CONVOLUTIONS = [f"relax.nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in
 def operators_for(target: CpuTarget) -> dict[str, Legalize]:
     """Return the legalizations of products, in tiles for a target's registers, and of convolutions."""
     tiles = _WIDE_TILES if target.vector_registers == 32 else _TILES
-    return {"relax.matmul": partial(_matmul, tiles), **dict.fromkeys(_CONVOLUTIONS, _convolve)}
+    found: dict[str, Legalize] = {"relax.matmul": partial(_matmul, tiles), **dict.fromkeys(_CONVOLUTIONS, _convolve)}
+    return {name: with_half_in_f32(legalize) for name, legalize in found.items()}
 
 
 def _convolve(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return TVM's convolution, of f16 with sums of f32."""
-    legalize = call.op.get_attr("FLegalize")
-    return in_f32(legalize, builder, call) if str(call.ty.dtype) == "float16" else legalize(builder, call)
+    """Return TVM's convolution."""
+    return call.op.get_attr("FLegalize")(builder, call)
 
 
 def _matmul(known: tuple[tuple[int, int], ...], builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a product in tiles; TVM's for other types than f32 and f16, for vectors, and where tiles would be mostly empty."""
-    if str(call.ty.dtype) == "float16":
-        return in_f32(partial(_matmul, known), builder, call)
+    """Return a product in tiles; TVM's for other types than f32, for vectors, and where tiles would be mostly empty."""
     if any(is_free(each.ty) for each in (*call.args, call)) and min(each.ty.ndim for each in call.args) > 1:
         return _multiply_freely(builder, call)
     shapes = [static_shape(each.ty) for each in (*call.args, call)]

@@ -12,7 +12,7 @@ from tvm import relax
 from ...errors import SourceError
 from ..ir.constants import static_shape
 from ..ir.free import is_free
-from .elementwise import in_f32
+from .elementwise import in_f32, with_half_in_f32
 from .max_pool import (
     HALF,
     all_meet,
@@ -30,9 +30,7 @@ FUNCTION = "tvmconv_network_mean_pool"
 
 
 def mean_pool(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return an average pool in f32 or bf16, for f16 in f32; else TVM's."""
-    if str(call.ty.dtype) == "float16":
-        return in_f32(mean_pool, builder, call)
+    """Return an average pool of f32 or bf16; else TVM's."""
     if (is_free(call.ty) or is_free(call.args[0].ty)) and channels_first(call):
         return in_channels_last(mean_pool, builder, call)
     for by_function_of in (_channels_last, _channels_first):
@@ -86,4 +84,4 @@ def _goes_beyond(axis: Axis, end: int) -> bool:
     return (outputs - 1) * stride - pad + (taps - 1) * dilation >= inputs + end
 
 
-OPERATORS = {f"relax.nn.avg_pool{rank}d": mean_pool for rank in (1, 2, 3)}
+OPERATORS = {f"relax.nn.avg_pool{rank}d": with_half_in_f32(mean_pool) for rank in (1, 2, 3)}

@@ -17,17 +17,15 @@ from ..ir.constants import static_shape
 from ..ir.free import dims_of, number_of
 from ..schedule.reduce import LEAST_HALF, combine_halves
 from ..schedule.rules import ROWS
-from .elementwise import OPAQUE, in_f32
+from .elementwise import OPAQUE, with_half_in_f32
 
 # Parts of a row's sum, and the elements of a vector: one of AVX-512, two of AVX2.
 _LANES = 16
 
 
 def softmax(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return a softmax of f32, or of f16 computed in f32; TVM's for other types."""
+    """Return a softmax of f32; TVM's for other types."""
     axis, shape = int(call.attrs.axis) % call.ty.ndim, dims_of(call.ty)
-    if str(call.ty.dtype) == "float16":
-        return in_f32(softmax, builder, call)
     if str(call.ty.dtype) != "float32":
         return call.op.get_attr("FLegalize")(builder, call)
     if shape is None or axis != len(shape) - 1 or not isinstance(shape[-1], int) or shape[-1] < _LANES:
@@ -37,10 +35,8 @@ def softmax(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def log_softmax(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """Return the logarithm of a softmax along long rows, f16 computed in f32; else TVM's, which computes one number after the other."""
+    """Return the logarithm of a softmax of f32 along long rows; else TVM's, which computes one number after the other."""
     axis, shape = int(call.attrs.axis) % call.ty.ndim, static_shape(call.ty)
-    if str(call.ty.dtype) == "float16":
-        return in_f32(log_softmax, builder, call)
     if str(call.ty.dtype) != "float32" or shape is None or axis != len(shape) - 1 or shape[-1] < _LANES:
         return call.op.get_attr("FLegalize")(builder, call)
     opaque = {ROWS: 1, "op_pattern": OPAQUE}
@@ -133,4 +129,4 @@ def _join_halves(
     return te.compute(shape, half, name)
 
 
-OPERATORS = {f"relax.nn.{make.__name__}": make for make in (log_softmax, softmax)}
+OPERATORS = {f"relax.nn.{make.__name__}": with_half_in_f32(make) for make in (log_softmax, softmax)}
