@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import fake_candidates as fake
 import pytest
@@ -35,7 +36,7 @@ from tvmconv.problem import Problem
 from tvmconv.signature import format_signature, parse_signature
 from tvmconv.support.workers import WorkerDiedError
 from tvmconv.targets.target import Target
-from tvmconv.tuning import evaluate, tuner, turns
+from tvmconv.tuning import drive, evaluate, tuner, turns
 from tvmconv.tuning.problem_tuner import ProblemTuner, Proposes, Session
 from tvmconv.tuning.records import Records
 from tvmconv.tuning.replay import compile_candidate, spaces_of
@@ -171,6 +172,19 @@ def test_an_interruption_before_the_first_trial_says_so(tmp_path: Path, monkeypa
     monkeypatch.setattr(ProblemTuner, "propose", interrupted)
     with pytest.warns(TvmconvWarning, match="no candidate was measured"), pytest.raises(KeyboardInterrupt):
         fake.tune(tmp_path, fake.good, trials=4)
+
+
+def test_an_interruption_within_tvm_waits_for_our_code() -> None:
+    """An exception raised by a signal between callbacks ended the process: TVM's C++ expects none there."""
+    bench = drive._Bench(Mock(), {})
+    reached = []
+    with pytest.raises(KeyboardInterrupt), bench.raising():
+        signal.raise_signal(signal.SIGINT)
+        reached.append("TVM's")
+        with bench.keeping():
+            reached.append("ours")
+    assert reached == ["TVM's"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_an_interrupted_run_keeps_its_measurements_and_its_best(tmp_path: Path) -> None:

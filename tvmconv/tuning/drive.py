@@ -72,6 +72,7 @@ class _Bench:
         self.session = session
         self._built: dict[str, tuple[Turns, Candidate, Built]] = {}
         self._error: BaseException | None = None
+        self._within = 0
         self._measured: deque[tuple[Turns, Trial]] = deque()
         self._keeps = threading.Lock()
 
@@ -125,7 +126,8 @@ class _Bench:
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
-        """Keep an error of this context, which TVM is about to lose."""
+        """Keep an error of this context, which TVM is about to lose, and raise one kept before."""
+        self._within += 1
         try:
             if self._error is not None:
                 raise self._error
@@ -133,14 +135,20 @@ class _Bench:
         except BaseException as error:
             self._error = self._error or error
             raise
+        finally:
+            self._within -= 1
 
     @contextmanager
     def raising(self) -> Iterator[None]:
-        """Raise the kept error in place of TVM's, also a Ctrl-C that arrives within TVM."""
+        """Raise the kept error in place of TVM's, also a Ctrl-C that arrives within TVM.
+
+        An exception that a signal raises where TVM's C++ expects none ends the process: the next of our contexts raises it.
+        """
 
         def interrupt(*_: object) -> None:
             self._error = self._error or KeyboardInterrupt()
-            raise KeyboardInterrupt
+            if self._within:
+                raise self._error
 
         ours = (
             threading.current_thread() is threading.main_thread()
