@@ -27,6 +27,12 @@ def isa(target: str) -> pytest.MarkDecorator:
     return pytest.mark.isa(*Target.parse(target).features)
 
 
+def host_without_tiles() -> Target:
+    """Return this machine's target without AMX, by which f32 is faster than by Winograd's algorithm."""
+    host = Target.parse("host")
+    return Target.parse(f"{host.name}-no-amx-tile") if "amx_tile" in host.features else host
+
+
 def compile_and_call(
     problem: Problem, target: Target, folder: Path, arrays: fills.Arrays, choice: Choice | None = None
 ) -> np.ndarray:

@@ -135,7 +135,7 @@ def draw(rng: random.Random) -> ProblemFamily:
 
 def test_bits_are_those_of_the_static_kernel(folder: Path, tmp_path: Path) -> None:
     family = parse_family(DIRECT)
-    problems = [family.problem(1, size) for size in ((11, 20), (30, 52))]
+    problems = [family.problem(1, size) for size in ((24, 40), (30, 52))]
     static = tvmconv.load(compile_bundle(tmp_path / "static", problems, choice=Choice("direct")))
     registry = tvmconv.load(folder)
     for problem in problems:

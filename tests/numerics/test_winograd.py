@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from campaign.check import Case
-from kernels import compile_and_call, isa
+from kernels import compile_and_call, host_without_tiles, isa
 from near import assert_near
 
 from tvmconv import cli, fills, reference
@@ -166,7 +166,7 @@ def test_transforms_convolve(points: int, taps: int) -> None:
 
 def test_the_manifest_tells_class_and_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     problem, records = parse_signature(SMALL), Records(tmp_path / "records")
-    path = build([problem], tmp_path / "b", jobs=1, records=records)
+    path = build([problem], tmp_path / "b", jobs=1, records=records, target=host_without_tiles())
     (entry,) = read_bundle(path).entries
     assert (entry.algorithm, entry.numerical_class) == ("winograd4", "transform")
     assert entry.error is not None and entry.error["measure"] == "relative_l2"
@@ -179,18 +179,18 @@ def test_the_manifest_tells_class_and_error(tmp_path: Path, capsys: pytest.Captu
 def test_strict_math_excludes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the spaces that are searched, from what records suggest, and so from a build; test_tuner.py has `tune`."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    problem, records = parse_signature(SMALL), Records()
-    assert {space.numerical_class for space in spaces_of(problem, HOST)} == {"exact", "transform"}
-    strict = spaces_of(problem, HOST, "strict")
+    problem, records, host = parse_signature(SMALL), Records(), host_without_tiles()
+    assert {space.numerical_class for space in spaces_of(problem, host)} == {"exact", "transform"}
+    strict = spaces_of(problem, host, "strict")
     assert {space.numerical_class for space in strict} == {"exact"}
     made = (1e-6, 2e-6, 7, 0, "a machine", "2026-01-31", {})
-    signature, host = format_signature(problem), HOST.name
-    winograd = Record(signature, host, "winograd4", 1, 0, (), *made)
-    direct = Record(signature, host, "direct", 1, 0, strict[0].sketches[0].default, *made, rank=1)
+    signature = format_signature(problem)
+    winograd = Record(signature, host.name, "winograd4", 1, 0, (), *made)
+    direct = Record(signature, host.name, "direct", 1, 0, strict[0].sketches[0].default, *made, rank=1)
     records.put([winograd, direct])
-    assert records.best(problem, HOST) == winograd
-    assert records.best(problem, HOST, "strict") == direct
-    assert cli.main(["build", SMALL, "-o", str(tmp_path / "b"), "--math", "strict", "--jobs", "1"]) == 0
+    assert records.best(problem, host) == winograd
+    assert records.best(problem, host, "strict") == direct
+    assert cli.main(["build", SMALL, "-o", str(tmp_path / "b"), "--math", "strict", "--target", host.name]) == 0
     (entry,) = read_bundle(tmp_path / "b").entries
     assert (entry.algorithm, entry.origin, entry.error) == ("direct", "tuned", {"measure": "exact", "value": 0.0})
 

@@ -34,7 +34,7 @@ from ..subconvolution import Expr
 from ..terms import terms_of_pair
 from ..types import zero_outside
 from .amx_cost import best_cut, tile_quads, tile_window
-from .amx_window import SIDE, AmxWindow, CopyAxis
+from .amx_window import PAIR_BYTES, SIDE, AmxWindow, CopyAxis
 from .model.cost import Counts
 from .windows.data import data_element
 from .windows.filter import filter_element, sums_of_filter
@@ -94,6 +94,13 @@ def tile_windows(problem: Problem, target: CpuTarget, product_order: int = 0) ->
 def estimate(problem: Problem, target: CpuTarget, product_order: int = 0) -> Counts:
     """Count the cycles of a problem, the only event: the bound of tiles is not linear."""
     return {"amx.scale": _cycles(tile_windows(problem, target, product_order), target)}
+
+
+def filter_bytes(problem: Problem, target: CpuTarget, product_order: int = 0) -> int:
+    """Return the bytes of the terms of a filter; other algorithms' do not count what fills register tiles either."""
+    if product_order == 0:
+        return problem.filter_bytes
+    return prod(problem.filter_shape) * (product_order + 1) * PAIR_BYTES // 2
 
 
 def _cycles(windows: Sequence[AmxWindow], target: CpuTarget) -> float:
