@@ -36,6 +36,7 @@ from tvmconv.algorithms.annotations import (
 from tvmconv.algorithms.cpu.amx_cost import best_cut, chunk_counts
 from tvmconv.algorithms.cpu.amx_window import AmxWindow
 from tvmconv.algorithms.definition import Definition
+from tvmconv.algorithms.pairs import line_rounding_text
 from tvmconv.algorithms.shapes import divisors
 from tvmconv.algorithms.stage_names import ACC, DATA_PAD, FILTER_PACK, OUT, TILE, stage_name
 from tvmconv.schedules.cpu import steps
@@ -96,7 +97,10 @@ def _schedule(sch: Schedule, window: AmxWindow, order: int, target: CpuTarget) -
         sch.reorder(vector, lane, row)
         sch.annotate(lane, TRANSPOSE, TO_PLANES_IF_WIDE)
     sch.annotate(task, CONFIGURE, 1)
-    if rounds:
+    if rounds and lanes == window.line_channels:
+        assert target.isa.tiles is not None
+        sch.annotate(task, "pragma_import_llvm", line_rounding_text(target.isa.tiles.round_line))
+    elif rounds:
         import_round(sch, task, lanes)
 
 

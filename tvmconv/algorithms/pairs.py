@@ -167,6 +167,24 @@ def rounding_text(lanes: int) -> str:
     return _ROUND_TEXT.format(round=ROUND, lanes=lanes, **dict(zip(("bits", "f32", "bf16"), types, strict=True)))
 
 
+_ROUND_LINE_TEXT = """
+define <32 x i16> @{round}_32(<32 x float> %x) alwaysinline nounwind {{
+  %low = shufflevector <32 x float> %x, <32 x float> poison, <16 x i32> <{lows}>
+  %high = shufflevector <32 x float> %x, <32 x float> poison, <16 x i32> <{highs}>
+  %y = call <32 x bfloat> @{intrinsic}(<16 x float> %high, <16 x float> %low)
+  %r = bitcast <32 x bfloat> %y to <32 x i16>
+  ret <32 x i16> %r
+}}
+declare <32 x bfloat> @{intrinsic}(<16 x float>, <16 x float>)
+"""
+
+
+def line_rounding_text(intrinsic: str) -> str:
+    """Return the LLVM IR of a function that rounds 32 f32, a line of bf16, by an instruction that takes both halves."""
+    lows, highs = (", ".join(f"i32 {each}" for each in range(first, first + 16)) for first in (0, 16))
+    return _ROUND_LINE_TEXT.format(round=ROUND, intrinsic=intrinsic, lows=lows, highs=highs)
+
+
 def multiply_pairs(a: Any, b: Any, dot: str = DOT) -> Any:
     """Return the dot product of two pairs or quads, as a call that lowering replaces by an instruction."""
     return tirx.call_pure_extern(DOT_SUMS[dot], dot, a, b)

@@ -67,6 +67,8 @@ class Tiles:
         LLVM's intrinsics that multiply, by the types of data and filter.
     allow
         The C function that requests tiles from the system; results other than 0 are errors.
+    round_line
+        LLVM's intrinsic that rounds the second half of a line of sums, and the first, to bf16.
     awake
         The function that each step of a sum calls beside its products (`text`).
     text
@@ -86,6 +88,7 @@ class Tiles:
     store: str
     multiply: Mapping[tuple[str, str], str]
     allow: str
+    round_line: str
     awake: str
     text: str
 
