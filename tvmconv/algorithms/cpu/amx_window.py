@@ -149,13 +149,13 @@ class AmxWindow(Window):
         """Pairs of channels of one of `taps`."""
         return self.channels * (self.axes[-1].taps if self.row_taps else 1)
 
-    @property
+    @cached_property
     def steps(self) -> int:
         """Multiplications of one of `taps`. With `row_taps` tiles are whole, as a further pair would be of another pixel."""
         least = -(-self._summed // SIDE)
         return next(each for each in divisors(self._summed, self._summed) if each >= least) if self.row_taps else least
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """Pairs of channels in a tile; in a copy a power of two, so that no row of a tile crosses a cache line."""
         even = -(-self._summed // self.steps)
@@ -163,7 +163,7 @@ class AmxWindow(Window):
             return even
         return 1 << (even - 1).bit_length()
 
-    @property
+    @cached_property
     def pairs(self) -> int:
         """Pairs of channels, including zeros in the last tile."""
         return self.steps * self.depth
@@ -190,33 +190,33 @@ class AmxWindow(Window):
         """The last two axes, whose pixels are numbered consecutively."""
         return self.copy_axes[-2:]
 
-    @property
+    @cached_property
     def length(self) -> int:
         """Pixels of a residue of the copy, along the flat axes."""
         return prod(each.extent for each in self.flat)
 
-    @property
+    @cached_property
     def pixels(self) -> int:
         """Number of pixels that tiles compute: from the first stored one to the last."""
         *first, last = self.flat
         return sum((each.outputs - 1) * last.reach for each in first) + last.outputs
 
-    @property
+    @cached_property
     def tile_rows(self) -> int:
         """Number of pixels in a tile."""
         return min(SIDE, -(-self.pixels // self.block[0]))
 
-    @property
+    @cached_property
     def tile_blocks(self) -> int:
         """Number of blocks of pixels. The last tiles are shifted inwards, to end with the pixels."""
         return -(-self.pixels // (self.tile_rows * self.block[0]))
 
-    @property
+    @cached_property
     def output_blocks(self) -> int:
         """Number of blocks of outputs."""
         return -(-self.outputs // (SIDE * self.block[1]))
 
-    @property
+    @cached_property
     def padded_outputs(self) -> int:
         """`outputs` rounded up to whole blocks."""
         return self.output_blocks * SIDE * self.block[1]
@@ -231,7 +231,7 @@ class AmxWindow(Window):
         """Lanes of a tile that are stored: fewer outputs than lanes are a single tile of a block."""
         return min(SIDE, self.outputs) if self.problem.data_format == "NXC" else SIDE
 
-    @property
+    @cached_property
     def stores_planes(self) -> bool:
         """Return whether tiles of terms are stored as rows of planes: one axis of channels-first outputs, all of them stored."""
         (*apart, axis) = self.flat
@@ -239,12 +239,12 @@ class AmxWindow(Window):
         together = axis.axis.store_index(0, 1) == axis.axis.store_index(0, 0) + 1
         return self.terms > 1 and planes and together and self.padded_outputs == self.outputs
 
-    @property
+    @cached_property
     def pixel(self) -> int:
         """Number of elements of a pixel in a group's copy of data."""
         return self.channels if self.row_taps else self.pairs
 
-    @property
+    @cached_property
     def multiplied(self) -> tuple[tuple[int, int], ...]:
         """The terms of data and filter that a step multiplies."""
         return multiplied_terms(self.product_order, self.block)
@@ -282,7 +282,7 @@ class AmxWindow(Window):
         whole = channels == 2 * self.pixel
         return [(first + which * apart, [] if whole else [block + which < channels // apart]) for which in range(2)]
 
-    @property
+    @cached_property
     def copied_pairs(self) -> int:
         """Number of pairs in the copy of a band."""
         if self.in_place:
@@ -295,13 +295,13 @@ class AmxWindow(Window):
             * self.terms
         )
 
-    @property
+    @cached_property
     def filter_bytes(self) -> int:
         """Bytes of a group's packed filter."""
         phases = prod(axis.phases for axis in self.axes)
         return PAIR_BYTES * self.terms * prod(self.taps) * phases * self.pairs * self.padded_outputs
 
-    @property
+    @cached_property
     def data_bytes(self) -> int:
         """Bytes of an image's and group's data that outputs read, by one tap each."""
         return (
