@@ -34,8 +34,12 @@ def tile_window(window: Window, target: CpuTarget, product_order: int) -> AmxWin
     together = [False, True] if axis.taps > 1 and axis.phases == axis.dilation == 1 else [False]
     # Few outputs are one tile: 32 to 2 channels at 224x224 take 40 us on two cores, by `reduced` 312.
     blocks = [block for block in BLOCKS if block[1] == 1 or window.outputs >= SIDE]
-    ways = product(sorted(bands), blocks, together)
-    tiled = [window.as_kind(AmxWindow, **kind, rows=rows, block=block, row_taps=taps) for rows, block, taps in ways]
+    by_rows = [False, True] if len(window.axes) > 1 else [False]
+    ways = product(sorted(bands), blocks, together, by_rows)
+    tiled = [
+        window.as_kind(AmxWindow, **kind, rows=rows, block=block, row_taps=taps, by_rows=apart)
+        for rows, block, taps, apart in ways
+    ]
     return min(tiled, key=lambda each: best_cut(each, target).cycles)
 
 

@@ -110,12 +110,15 @@ class AmxWindow(Window):
         multiplies all 21 of 3 channels and 7 taps, not 3.
     product_order
         Order of products of terms: 0 for bf16.
+    by_rows
+        Whether each tile has pixels of one row, whose length is a multiple of the tile's rows: none is computed beyond a row's end.
     """
 
     rows: int = 1
     block: tuple[int, int] = (2, 2)
     row_taps: bool = False
     product_order: int = 0
+    by_rows: bool = False
 
     @property
     def terms(self) -> int:
@@ -197,13 +200,17 @@ class AmxWindow(Window):
 
     @cached_property
     def pixels(self) -> int:
-        """Number of pixels that tiles compute: from the first stored one to the last."""
+        """Number of pixels that tiles compute: the stored ones by rows, else all from the first of them to the last."""
         *first, last = self.flat
+        if self.by_rows:
+            return prod(each.outputs for each in self.flat)
         return sum((each.outputs - 1) * last.reach for each in first) + last.outputs
 
     @cached_property
     def tile_rows(self) -> int:
         """Number of pixels in a tile."""
+        if self.by_rows:
+            return divisors(self.flat[-1].outputs, SIDE)[-1]
         return min(SIDE, -(-self.pixels // self.block[0]))
 
     @cached_property
@@ -331,9 +338,18 @@ class AmxWindow(Window):
         return tirx.min(band * self.rows, self.axes[0].outputs - self.rows)
 
     def number(self, block: Expr, tile: Expr, row: Expr) -> Expr:
-        """Return the number of the pixel of a row of a tile of a block."""
+        """Return the number of the pixel of a row of a tile of a block, in the copy."""
+        if self.by_rows:
+            y, x = self._place(block, tile, row)
+            return y * self.flat[-1].reach + x
         tiles, rows = self.block[0], self.tile_rows
         return tirx.min((block * tiles + tile) * rows, self.pixels - rows) + row
+
+    def _place(self, block: Expr, tile: Expr, row: Expr) -> tuple[Expr, Expr]:
+        """Return both coordinates of a pixel where tiles are `by_rows`; tiles beyond the last are the last again."""
+        tiles, rows, columns = self.pixels // self.tile_rows, self.tile_rows, self.flat[-1].outputs // self.tile_rows
+        number = tirx.min(block * self.block[0] + tile, tiles - 1)
+        return number // columns, number % columns * rows + row
 
     def channel(self, block: Expr, vector: Expr, lane: Expr) -> Expr:
         """Return the output channel of a group of a lane of a tile of a block, before the last tiles are shifted."""
@@ -349,11 +365,14 @@ class AmxWindow(Window):
         (n, g), (p, band, z, (tb, tile, row, *channel)) = indices[:2], self.split(indices[2:])
         q, o = self.number(tb, tile, row), self.channel(*channel)
         last = self.flat[-1]
-        ys = [*z, q // last.reach, q % last.reach] if len(self.flat) == 2 else [q]
+        if self.by_rows:
+            ys = [*z, *self._place(tb, tile, row)]
+        else:
+            ys = [*z, q // last.reach, q % last.reach] if len(self.flat) == 2 else [q]
         ys[0] = ys[0] + self.start(band)
         offset, bounds = store_index(self.problem, self.axes, self.outputs, [n, g, *p, *ys, self.output(o)])
         conditions = [] if bounds is None else [bounds]
-        if len(self.flat) == 2 and last.reach > last.outputs:
+        if len(self.flat) == 2 and last.reach > last.outputs and not self.by_rows:
             conditions.insert(0, ys[-1] < last.outputs)
         if self.padded_outputs != self.outputs and self.problem.data_format == "NCX":
             conditions.append(o < self.outputs)
