@@ -261,8 +261,8 @@ class Amx:
     store, store_half, store_half_late, store_planes, store_strided
         A vector of sums: stored by whole lines; by halves of lines; by halves that do not follow each other; by squares to planes; by
         elements.
-    copy
-        A line of data that is copied.
+    copy, split
+        A line of data that is copied; one of bf16 terms that f32 or f16 is split into.
     scale
         Factor of the whole estimate.
     shared_line
@@ -279,6 +279,7 @@ class Amx:
     store_planes: float
     store_strided: float
     copy: float
+    split: float
     shared_line: float
     scale: float = 1.0
 

@@ -96,7 +96,8 @@ def cycles(window: AmxWindow, chunks: int, pixels_first: bool, target: CpuTarget
     else:
         store = costs.store
     stores = tiles * window.tile_rows * vectors * store
-    copy = window.copied_pairs / SIDE * costs.copy * (4 if problem.data_format == "NCX" else 1)
+    copied = costs.copy if window.terms == 1 else costs.split
+    copy = _copied_vectors(window) * copied * (4 if problem.data_format == "NCX" else 1)
     filters = lines(window.filter_bytes) / chunks * line.l3
     if window.filter_bytes <= target.l2_share and not window.chunks_first:
         filters = 0.0  # a thread's other tasks find it in L2
@@ -104,12 +105,26 @@ def cycles(window: AmxWindow, chunks: int, pixels_first: bool, target: CpuTarget
         filters /= window.bands * problem.batch
     elif window.filter_bytes > chunks * target.l2_share and not pixels_first:
         filters *= window.tile_blocks * prod(each.outputs for each in window.outer)
-    data = lines(window.data_bytes) / window.bands * line.l2
+    data = _data_cycles(window, target) / window.bands
     task = blocks / chunks * (products * step + stores) + copy + data + filters
     return (
         tasks * (task + _shared_lines(window, chunks) * costs.shared_line / tasks) * imbalance(tasks)
         + tasks * target.costs.task / THREADS[0]
     )
+
+
+def _copied_vectors(window: AmxWindow) -> float:
+    """Return the number of vectors that copy a band: a group's few channels fill a part of each; LLVM joins pixels whose taps are together."""
+    together = window.row_taps or window.problem.data_format == "NCX"
+    return window.copied_pairs / (SIDE if together else min(SIDE, window.most_lanes, window.pixel & -window.pixel))
+
+
+def _data_cycles(window: AmxWindow, target: CpuTarget) -> float:
+    """Return the cycles of a group's lines of data: channels of several groups share lines, which a cache keeps if it keeps the image."""
+    line, pixels = target.costs.lines, prod(axis.outputs for axis in window.axes)
+    if window.groups == 1 or window.problem.data_format == "NCX" or pixels <= lines(window.data_bytes):
+        return lines(window.data_bytes) * line.l2
+    return pixels * (line.l2 if window.data_bytes * window.groups <= target.l2_share else line.l3)
 
 
 def _shared_lines(window: AmxWindow, chunks: int) -> float:
