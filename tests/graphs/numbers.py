@@ -119,7 +119,7 @@ def matmul(state: Draw, name: str, value: np.ndarray) -> _Name:
         return None
     kind, last = state.pick(["MatMul", "MatMul", "Gemm", "values", "Einsum"]), value.shape[-1]
     if kind == "MatMul":
-        return state.node(kind, [name, state.weight(*state.pick([(last, 5), (last,), (last, 12)]))])
+        return state.node(kind, [name, state.weight(*state.pick([(last, 5), (last,), (last, 12), (last, last)]))])
     if kind == "values":
         other = state.other(
             lambda other: (
@@ -152,10 +152,11 @@ def matmul(state: Draw, name: str, value: np.ndarray) -> _Name:
     across, down = state.pick([0, 1]), state.pick([0, 1])
     inner = value.shape[0] if across else last
     outer = value.shape[1] if across else value.shape[0]
-    bias = state.pick([None, (), (7,), (1, 7), (outer, 1), (outer, 7)])
+    columns = state.pick([7, inner])
+    bias = state.pick([None, (), (columns,), (1, columns), (outer, 1), (outer, columns)])
     inputs = [
         name,
-        state.weight(*((7, inner) if down else (inner, 7))),
+        state.weight(*((columns, inner) if down else (inner, columns))),
         *([] if bias is None else [state.weight(*bias)]),
     ]
     return state.node(

@@ -117,6 +117,8 @@ class _Quantizing:
         axis = _FILTERS[node.op_type]
         if node.op_type == "Gemm" and any(each.name == "transB" and each.i for each in node.attribute):
             axis = 0
+        if value.ndim == 2 and self._random.random() < 0.2:
+            axis = 1 - axis
         by_channels = value.ndim > 1 and self._random.random() < 0.6 and axis < value.ndim
         others = tuple(each for each in range(value.ndim) if each != axis) if by_channels else None
         scale = (np.abs(value).max(others, keepdims=True) / self._random.choice((127, 150, 60)) + 1e-4).astype(
@@ -130,6 +132,8 @@ class _Quantizing:
         shape = (-1,) if by_channels else ()
         given = (whole, scale.reshape(shape), zero.reshape(shape))
         more = {"axis": axis} if by_channels else {}
+        if not zero.any() and self._random.random() < 0.5:
+            given = given[:2]
         return self._node("DequantizeLinear", *map(self._constant, given), **more)
 
 

@@ -12,10 +12,11 @@ from onnx import TensorProto, helper
 
 pytest.importorskip("onnxruntime")
 from near import assert_near
-from test_network_integers import Chains, answers
+from test_network_integers import Chains, answers, load
 
 from tvmconv.errors import SourceError
-from tvmconv.network.read.onnx.reader import read_onnx
+from tvmconv.frontends.onnx.session import open_session
+from tvmconv.network.read.onnx.reader import fix_shapes, read_onnx
 
 f32, u8, s8, u16 = np.float32, np.uint8, np.int8, np.uint16
 U8, S8, F32 = TensorProto.UINT8, TensorProto.INT8, TensorProto.FLOAT
@@ -118,6 +119,21 @@ def test_answers_are_the_bits_of_onnxruntime(write: Callable[[], Nodes], tmp_pat
         else:
             np.testing.assert_array_equal(answer, right, err_msg=f"output {node}")
         assert np.unique(answer).size > 3
+
+
+@pytest.mark.parametrize("number", (0.0, -0.0, 1.0, -1.0, 1e-40))
+def test_equal_numbers_are_quantized_as_by_onnxruntime(number: float, tmp_path: Path) -> None:
+    """Nothing but zeros has the scale 1."""
+    made = Nodes()
+    outputs = ["rounded", "scale", "zero"]
+    made.nodes.append(helper.make_node("DynamicQuantizeLinear", [made.input([5, 33])], outputs))
+    for name, kind in zip(outputs, (U8, F32, U8), strict=True):
+        made.output(name, kind)
+    source = made.save(tmp_path, opset=13)
+    given = {name: np.full((5, 33), number, f32) for name in load(source, tmp_path).random_inputs()}
+    expected = open_session(fix_shapes(source), "ORT_DISABLE_ALL").run(None, given)
+    for answer, right in zip(load(source, tmp_path)(**given).values(), expected, strict=True):
+        np.testing.assert_array_equal(answer, right)
 
 
 def test_quantizers_of_all_kinds(tmp_path: Path) -> None:

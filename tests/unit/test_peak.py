@@ -42,7 +42,7 @@ def test_a_share_that_no_transform_explains_is_none() -> None:
 def test_integers_have_a_peak_of_their_own() -> None:
     measured = peak.Arithmetic(1e9, None, integer_flops=4e9)
     assert measured.share(3e9, "u8s8u8") == 0.75 and measured.share(3e9, "f16") == 3
-    assert peak.Arithmetic(1e9, None).share(3e9, "s8s8s32") is None
+    assert peak.Arithmetic(1e9, None).share(3e9, "s8s8s32") is None and measured.share(3e9, "u8s16s32") is None
     timed = peak.arithmetic(1)
     known = {"avx512_vnni", "avx_vnni", "dotprod"} & cpu_features()
     assert timed is not None and (timed.integer_flops is not None or not known)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..dtypes import is_integer, types_of
+from ..dtypes import ROWS, is_integer, types_of
 from ..errors import ToolchainError
 from ..isa import native
 from ..support.toolchain import run_compiler
@@ -54,9 +54,13 @@ class Arithmetic:
     integer_flops: float | None = field(default=None, kw_only=True)
 
     def of(self, dtype: str) -> float | None:
-        """Return the operations a second in a problem's type, None if unknown: in bf16 without instructions for it, those in f32."""
-        if is_integer(types_of(dtype).data):
-            return self.integer_flops
+        """Return the operations a second in a problem's type: in bf16 without instructions for it, those in f32.
+
+        None if unknown, as of filters of 16 bits.
+        """
+        types = types_of(dtype)
+        if is_integer(types.data):
+            return self.integer_flops if ROWS[types.filter].nbytes == 1 else None
         return (self.bf16_flops if dtype == "bf16" else None) or self.flops
 
     def share(self, speed: float, dtype: str) -> float | None:

@@ -126,5 +126,6 @@ ISA = Isa(
     operator_flags=(
         *((flag, frozenset[str]()) for flag in ("-mavx2", "-mfma", "-mf16c")),
         *((flag, _WIDE) for flag in ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")),
+        ("-mavx512vbmi", _WIDE | {"avx512vbmi"}),
     ),
 )

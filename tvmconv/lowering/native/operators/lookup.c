@@ -16,7 +16,19 @@ typedef struct {
 
 #define AT_ONCE 16384 /* bytes that a thread takes */
 
-#if defined(__AVX2__)
+#if defined(__AVX512VBMI__)
+#define STEP 64
+/* Each instruction looks up in 128 bytes, and ignores an index's first bit, which chooses the half. */
+static void look_up_vectors(const uint8_t* table, const uint8_t* from, uint8_t* to, int64_t count) {
+  __m512i parts[4];
+  for (int part = 0; part < 4; part++) parts[part] = _mm512_loadu_si512(table + 64 * part);
+  for (int64_t at = 0; at < count; at += STEP) {
+    const __m512i x = _mm512_loadu_si512(from + at);
+    const __m512i low = _mm512_permutex2var_epi8(parts[0], x, parts[1]), high = _mm512_permutex2var_epi8(parts[2], x, parts[3]);
+    _mm512_storeu_si512(to + at, _mm512_mask_blend_epi8(_mm512_movepi8_mask(x), low, high));
+  }
+}
+#elif defined(__AVX2__)
 #define STEP 64
 /* Rows of 16, chosen by a byte's first four bits. vpshufb gives 0 where an index is negative, so that each row's difference (xor) to
  * the one before is applied where the byte, less 16 for each row before, is not. Bytes from 128 on are negative: they have rows of their own. */

@@ -205,8 +205,20 @@ def _add(builder: relax.BlockBuilder, sums: relax.Expr, bias: Array, axis: int) 
     return with_bias(builder.emit, sums, bias.reshape(-1), axis)
 
 
+def quantize_dynamic(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr:
+    """Return a DynamicQuantizeLinear's numbers of 8 bits, scale and zero point; the scale of nothing but zeros is 1, as onnxruntime's."""
+    emit, (none, one, most) = builder.emit, (relax.const(np.float32(each)) for each in (0, 1, 255))
+    least = emit(relax.op.minimum(none, relax.op.min(inputs[0])))
+    span = emit(relax.op.subtract(relax.op.maximum(none, relax.op.max(inputs[0])), least))
+    scale = emit(relax.op.where(relax.op.equal(span, none), one, relax.op.divide(span, most)))
+    zero = relax.op.clip(relax.op.subtract(none, relax.op.divide(least, scale)), 0, 255)
+    zero = emit(relax.op.astype(relax.op.round(zero), "uint8"))
+    return relax.Tuple([emit(relax.op.quantize(inputs[0], scale, zero, axis=0, out_dtype="uint8")), scale, zero])
+
+
 CONVERTERS: dict[str, Convert] = {
     "ConvInteger": _integer("Conv"),
+    "DynamicQuantizeLinear": quantize_dynamic,
     "MatMulInteger": _integer("MatMul"),
     "MatMulNBits": convert_blocks,
     "QGemm": _gemm,

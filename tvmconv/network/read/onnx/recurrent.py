@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 from tvm import relax
-from tvm.relax.frontend.onnx.onnx_frontend import DynamicQuantizeLinear
 
 from ...ir.constants import constant
 from ...ir.free import dims_of
 from ..recurrent import Array, multiply_steps, walk_steps
 from .free import text_of, word_of
-from .quantized_operators import convert_quantized
+from .quantized_operators import convert_quantized, quantize_dynamic
 from .unroll_recurrent import ACTIVATIONS, GATES
 
 # Operators that are converted here.
@@ -83,7 +82,7 @@ def _multiply_rounded(
 ) -> Callable[[int], relax.Expr]:
     """Return a function of a direction: the product of data, quantized to 8 bits, and its integer weights, dequantized."""
     emit: Callable[[relax.Expr], relax.Expr] = builder.emit
-    rounded = emit(DynamicQuantizeLinear.get_converter(11)(builder, [data], {}, []))
+    rounded = emit(quantize_dynamic(builder, [data], {}))
     values, scale, zero = (emit(relax.TupleGetItem(rounded, part)) for part in range(3))
 
     def multiply(number: int) -> relax.Expr:
