@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tvmconv.algorithms.cpu.amx import tile_windows
 from tvmconv.algorithms.table import applicable
 from tvmconv.signature import parse_signature
 from tvmconv.targets.target import Target
@@ -44,3 +45,26 @@ def test_rows_of_padding_are_not_counted_as_copied() -> None:
     """Two rows of data beside sixteen of padding: 5.4 us, and 15.5 tap by tap."""
     layer = "conv2d-n4-i128x2x4-o256x2x4-k5x7-s1x1-d4x4-p8x12_8x12-g16-NCX-OIX-bf16"
     assert applicable(parse_signature(layer), Target.parse("x86-64-v3"))[0].name == "direct"
+
+
+@pytest.mark.parametrize(
+    ("layer", "most"),
+    [
+        # On an Emerald Rapids, (tiles of data, of outputs): 42 us by (1, 3), by (3, 1) 63; 60 by (1, 4), by (4, 1) 115; 77 by (1, 3), by (3, 1) 162.
+        ("conv2d-n1-i16x56x56-o48x56x56-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16", 1),
+        ("conv2d-n1-i3x112x112-o64x56x56-k7x7-s2x2-d1x1-p3x3_2x2-g1-NXC-XIO-bf16", 1),
+        ("conv2d-n1-i40x40x40-o96x40x40-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16", 1),
+        # 135 us by (2, 2), by (4, 1) 226; 9.0 by (2, 2), by (4, 1) 11.4, in place.
+        ("conv2d-n1-i48x35x35-o64x35x35-k5x5-s1x1-d1x1-p2x2_2x2-g1-NXC-XIO-bf16", 2),
+        ("conv2d-n1-i240x14x14-o80x14x14-k1x1-s1x1-d1x1-p0x0_0x0-g1-NXC-XIO-bf16", 2),
+    ],
+)
+def test_few_tiles_of_data_are_loaded_where_their_rows_cross_lines(layer: str, most: int) -> None:
+    (window,) = tile_windows(parse_signature(layer), Target.parse("emeraldrapids"))
+    assert window.crossing_rows > 0 and window.block[0] <= most
+
+
+def test_rows_of_whole_lines_do_not_cross_lines() -> None:
+    layer = "conv2d-n1-i128x28x28-o96x28x28-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16"
+    (window,) = tile_windows(parse_signature(layer), Target.parse("emeraldrapids"))
+    assert window.crossing_rows == 0

@@ -258,6 +258,8 @@ class Amx:
         A multiplication of tiles; the latency between dependent ones.
     data_line, filter_line
         A line of data and of the filter from L2, while other tiles are multiplied.
+    crossing_row
+        A row of a tile that two cache lines have parts of, loaded from L1.
     store, store_half, store_half_late, store_planes, store_strided
         A vector of sums: stored by whole lines; by halves of lines; by halves that do not follow each other; by squares to planes; by
         elements.
@@ -273,6 +275,7 @@ class Amx:
     latency: float
     data_line: float
     filter_line: float
+    crossing_row: float
     store: float
     store_half: float
     store_half_late: float

@@ -1,6 +1,7 @@
 """Choose the tasks and tiles of windows for AMX, by an estimate of their cycles.
 
-The bound of most sums is not the multiplication of tiles but L2, which the filter and some of the data come from.
+The bound of most sums is not the multiplication of tiles but L2, which the filter and some of the data come from, or rows of tiles that cross
+cache lines.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def cycles(window: AmxWindow, chunks: int, pixels_first: bool, target: CpuTarget
     blocks = phases * prod(each.outputs for each in window.outer) * window.tile_blocks * window.output_blocks
     products = prod(window.taps) * window.steps
     multiplied = max(tiles * vectors * costs.multiply, costs.latency) * len(window.multiplied)
-    step = max(multiplied, _loads(window, pixels_first, target) / products)
+    crossed = tiles * window.terms * window.tile_rows * window.crossing_rows * costs.crossing_row
+    step = max(multiplied, crossed, _loads(window, pixels_first, target) / products)
     if window.stores_planes:
         store = costs.store_planes
     elif problem.data_format == "NCX":

@@ -303,6 +303,16 @@ class AmxWindow(Window):
         )
 
     @cached_property
+    def crossing_rows(self) -> float:
+        """Part of the rows of tiles of data that cross a cache line."""
+        row, problem = self.depth * PAIR_BYTES, self.problem
+        apart = self.copy_axes[-1].advance * self.pixel * PAIR_BYTES
+        if self.in_place:
+            apart = self.axes[-1].stride * problem.in_channels * DTYPE_BYTES[problem.types.data]
+        starts = [(pixel * apart + step * row) % LINE_BYTES for pixel in range(SIDE) for step in range(self.steps)]
+        return sum(start + row > LINE_BYTES for start in starts) / len(starts)
+
+    @cached_property
     def filter_bytes(self) -> int:
         """Bytes of a group's packed filter."""
         phases = prod(axis.phases for axis in self.axes)
