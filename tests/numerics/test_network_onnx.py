@@ -156,7 +156,7 @@ def test_a_resize_that_the_frontend_computes_as_another_is_refused(tmp_path: Pat
     node = helper.make_node("Resize", ["x", "", "scales"], ["y"], "up", mode="linear")
     inputs, scales = [value("x", [1, 3, 7, 7], kind)], [numbers("scales", 1, 1, 1.5, 1.5)]
     source = save(model([node], inputs, [value("y", None, kind)], scales, opset=19), tmp_path)
-    with pytest.raises(SourceError, match="the Resize node 'up' interpolates between integers, .* tvmconv build"):
+    with pytest.raises(SourceError, match=r"the Resize node 'up' interpolates between integers, .* tvmconv build"):
         read_onnx(source)
 
 

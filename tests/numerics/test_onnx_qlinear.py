@@ -120,7 +120,7 @@ def test_answers_are_the_bits_of_onnxruntime(write: Callable[[], Nodes], tmp_pat
             )  # tolerance: a product and a sum, rounded once or twice
         else:
             np.testing.assert_array_equal(answer, right, err_msg=f"output {node}")
-        assert np.unique(answer).size > 3
+        assert np.unique(answer).size > min(3, answer.size - 1)
 
 
 def test_quantizers_of_all_kinds(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
