@@ -6,7 +6,6 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -19,7 +18,7 @@ from ..accuracy import NETWORK_ERROR, network_error
 from ..errors import InputError, TvmconvError, last_line
 from ..exporting.provider_sources import CLAIMS, NETWORK
 from ..measuring.timing import time_call
-from ..runtime.networks.tensors import replace_ones
+from ..runtime.networks.tensors import put_in_range
 from .sessions import open_library, open_model, register, session
 
 _TURNS = 5
@@ -165,7 +164,9 @@ def race(
             each.name: _array(each, (sizes or {}).get(each.name), fixed.get(each.name), generator)
             for each in sessions["nothing"].get_inputs()
         }
-        feeds = _put_in_range(sessions["nothing"], feeds, fixed)
+        drawn = {name: each for name, each in feeds.items() if name not in fixed}
+        # onnxruntime's errors have no common class; the race raises the first.
+        feeds |= put_in_range(drawn, lambda arrays: sessions["nothing"].run(None, feeds | arrays), Exception)
         if NETWORK in claims:
             with_network = partial(session, model, provider, options=options(), claims=NETWORK, **given)
             plain = options()
@@ -281,16 +282,6 @@ def _graphs(provider: str | os.PathLike[str]) -> tuple[tuple[int, int], ...]:
     with open_library(provider) as opened:
         count = opened.tvmconv_provider_graphs(found, _MOST_GRAPHS)
     return tuple((each[0], each[1]) for each in found[:count])
-
-
-def _put_in_range(alone: Any, feeds: dict[str, np.ndarray], given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return inputs with zeros for integers that a caller does not specify, where the model's session refuses ones as indices."""
-    drawn, *others = replace_ones({name: each for name, each in feeds.items() if name not in given})
-    for each in (drawn, *others) if others else ():
-        with suppress(Exception):  # of onnxruntime's own classes; the race raises the first
-            alone.run(None, {**feeds, **each})
-            return {**feeds, **each}
-    return feeds
 
 
 def _array(

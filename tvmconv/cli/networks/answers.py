@@ -50,15 +50,10 @@ def answer_random(
     arguments: argparse.Namespace, source: Source, tensors: Sequence[Tensor]
 ) -> tuple[dict[str, Array], list[Array]]:
     """Return random inputs that the model's library takes, and its answers; else raise its first error."""
-    from ...runtime.networks.tensors import random_arrays, replace_ones
+    from ...runtime.networks.tensors import put_in_range, random_arrays
 
-    refusals = []
-    for arrays in replace_ones(random_arrays(tensors)):
-        try:
-            return arrays, answer_of(arguments, source, arrays)
-        except InputError as error:
-            refusals.append(error)
-    raise refusals[0]
+    arrays = put_in_range(random_arrays(tensors), lambda given: answer_of(arguments, source, given), InputError)
+    return arrays, answer_of(arguments, source, arrays)
 
 
 def answer_of(arguments: argparse.Namespace, source: Source, arrays: dict[str, Array]) -> list[Array]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -22,7 +21,7 @@ from .extents import FreeExtents, check_shapes
 from .file import library_path, read_file
 from .library import NativeLibrary
 from .sizes import NAME, SIZES, Entries, named_sizes
-from .tensors import Array, Tensor, check_arrays, random_arrays, replace_ones, tensors_of
+from .tensors import Array, Tensor, check_arrays, put_in_range, random_arrays, tensors_of
 
 # Minimum number of timed calls.
 _LEAST_CALLS = 5
@@ -188,12 +187,7 @@ class Network:
 
     def _random_arrays(self, tensors: Sequence[Tensor]) -> dict[str, Array]:
         """Return random arrays; integers are ones unless the network refuses them as indices, such as of a table of one row."""
-        arrays, *others = replace_ones(random_arrays(tensors))
-        for each in (arrays, *others) if others else ():
-            with suppress(OutOfRangeError):
-                self(**each)
-                return each
-        return arrays
+        return put_in_range(random_arrays(tensors), lambda arrays: self(**arrays), OutOfRangeError)
 
     def call(self, arrays: Mapping[str, Any]) -> Any:
         """Return a function without arguments that computes the outputs of some inputs, for timing."""

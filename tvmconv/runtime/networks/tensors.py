@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,17 +53,28 @@ def random_arrays(tensors: Iterable[Tensor]) -> dict[str, Array]:
     }
 
 
-def replace_ones(arrays: dict[str, Array]) -> Iterator[dict[str, Array]]:
-    """Yield random arrays, then others to try if ones are indices out of range: with zeros for integers of one input, then of all.
+def put_in_range(
+    arrays: dict[str, Array], call: Callable[[dict[str, Array]], Any], refusal: type[Exception]
+) -> dict[str, Array]:
+    """Return random arrays with zeros for integers where ones are refused as indices: of one input, else of all.
 
     As few as possible are zeros: those of an attention mask would hide all that it masks.
+
+    Parameters
+    ----------
+    arrays
+        The arrays, returned if no others are taken either. Without integers, they are not tried.
+    call
+        Function that takes such arrays.
+    refusal
+        The error by which it refuses them.
     """
-    yield arrays
     zeros = {name: np.zeros_like(each) for name, each in arrays.items() if each.dtype.kind in "iu"}
-    for name, each in zeros.items():
-        yield arrays | {name: each}
-    if len(zeros) > 1:
-        yield arrays | zeros
+    for each in ({}, *({name: zero} for name, zero in zeros.items()), zeros) if zeros else ():
+        with suppress(refusal):
+            call(arrays | each)
+            return arrays | each
+    return arrays
 
 
 def fits(tensor: Tensor, shape: Sequence[int]) -> bool:

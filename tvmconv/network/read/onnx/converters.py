@@ -170,6 +170,10 @@ class _OnnxImporter(ONNXGraphImporter):  # type: ignore[misc]
                 " they are equal, such as multiples: --shape NAME=1x3x?%32x?%32"
             )
         for each in made if isinstance(made, relax.Tuple) else (made,):
+            if "float8" in str(getattr(each.ty, "dtype", "")):
+                raise SourceError(
+                    f"networks do not compute f8, the type of the {op_name} node {attrs['tvm_custom']['name']!r}"
+                )
             self.names.setdefault(each, attrs["tvm_custom"]["name"])
         return made
 

@@ -125,6 +125,9 @@ def _qlinear(kind: str) -> Convert:
 
     def convert(builder: relax.BlockBuilder, inputs: list[Any], given: dict[str, Any]) -> relax.Expr | None:
         x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = inputs
+        if x.ty.ndim == w.ty.ndim == 1:
+            made = convert(builder, [builder.emit(relax.op.expand_dims(x, 0)), *inputs[1:]], given)
+            return None if made is None else relax.op.squeeze(builder.emit(made), [0])
         axis = 0 if kind == "Conv" else w.ty.ndim - 1
         data, weights, output = (
             read_quantized(x, x_scale, x_zero),

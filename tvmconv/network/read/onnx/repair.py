@@ -17,7 +17,7 @@ from .expand_functions import drop_unread, types_of
 from .pads import POOLS, give_longer_output, give_pool_pads, pad_nodes, set_attributes
 from .quantizers import read_quantizer
 from .recurrent import RECURRENT, kind_of
-from .resize import resize
+from .resize import FLOATS, resize
 from .unroll_recurrent import GATES, check_recurrent, unroll
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ _NAMES = {
     *DECOMPOSED,
     *RECURRENT,
     "BatchNormalization",
+    "Clip",
     "Conv",
     "ConvTranspose",
     "DequantizeLinear",
@@ -38,6 +39,7 @@ _NAMES = {
     "QuantizeLinear",
     "Resize",
     "RoiAlign",
+    "Shrink",
     "Upsample",
 }
 # Operators whose output sizes depend on data, and the number of inputs that determine them.
@@ -112,6 +114,10 @@ def _nodes(node: NodeProto, shapes: Shapes, types: dict[str, int], model: ModelP
         return [node] if is_loop or not all(data) else unroll(node, data, model)
     if node.op_type == "Pad":
         return pad_nodes(node, shapes.get(node.input[0], ()), model)
+    if node.op_type == "Clip" and given:
+        return _bound(node, given, types, model)
+    if node.op_type == "Shrink" and types[node.input[0]] not in FLOATS:
+        return _widen(node, types[node.input[0]])
     if node.op_type == "RoiAlign":
         return _align(node, given, types, model)
     if node.op_type in ("Resize", "Upsample"):
@@ -133,6 +139,28 @@ def _align(node: NodeProto, given: dict[str, Any], types: dict[str, int], model:
     node.input[1] = scaled.output[0]
     set_attributes(node, given)
     return [scaled, node]
+
+
+def _bound(node: NodeProto, given: dict[str, Any], types: dict[str, int], model: ModelProto) -> list[NodeProto]:
+    """Write a Clip by attributes, of versions before 11: the frontend's gives a bound for what is no number."""
+    dtype, made = onnx.helper.tensor_dtype_to_np_dtype(types[node.input[0]]), [node.input[0]]
+    nodes = []
+    for name, kind in (("min", "Max"), ("max", "Min")):
+        if name in given:
+            bound = add_constant(model, f"{node.output[0]}_{name}", np.array(given[name], dtype))
+            nodes.append(onnx.helper.make_node(kind, [made[-1], bound], [f"{node.output[0]}_{kind}"], node.name))
+            made += nodes[-1].output
+    nodes[-1].output[0] = node.output[0]
+    return nodes
+
+
+def _widen(node: NodeProto, elem_type: int) -> list[NodeProto]:
+    """Compute a Shrink of integers, whose attributes are fractions, in f64: the frontend rounds them to the data's type."""
+    data, made = (f"{node.output[0]}_{each}" for each in ("data", "made"))
+    before = onnx.helper.make_node("Cast", [node.input[0]], [data], node.name, to=onnx.TensorProto.DOUBLE)
+    after = onnx.helper.make_node("Cast", [made], [node.output[0]], node.name, to=elem_type)
+    node.input[0], node.output[0] = data, made
+    return [before, node, after]
 
 
 def _infer(model: ModelProto) -> tuple[Shapes, dict[str, int]]:
