@@ -21,6 +21,7 @@ from tvmconv.building.decision.rank_families import rank_family
 from tvmconv.dtypes import is_integer
 from tvmconv.errors import InvalidProblemError, KernelNotFoundError, VerificationError
 from tvmconv.family import Extent, ProblemFamily
+from tvmconv.isa.x86.amx import TILES
 from tvmconv.lowering.compiler import Choice
 from tvmconv.problem import DATA_FORMATS, FILTER_FORMATS, OPS, Problem
 from tvmconv.runtime.bundle import read_bundle, write_manifest
@@ -141,6 +142,15 @@ def test_bits_are_those_of_the_static_kernel(folder: Path, tmp_path: Path) -> No
     for problem in problems:
         arrays = fills.random_fill(problem).given()
         assert np.array_equal(registry.lookup(problem)(**arrays), static.lookup(problem)(**arrays))
+
+
+@pytest.mark.isa(*TILES.features)
+def test_a_packed_filter_has_pairs_for_tiles_and_numbers_for_vectors(tmp_path: Path) -> None:
+    family = parse_family("conv2d-n?-i64x?x?-o64x?x?-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-f32-relu")
+    bundle = compile_families(tmp_path / "b", {format_family(family): "amx_halves+direct"})
+    assert "+" in read_bundle(bundle).families[0].packed_filter["layout"]
+    for problem in problems_of(family, random.Random(1)):
+        check(tvmconv.load(bundle, threads=2), problem)
 
 
 def test_a_call_takes_the_exact_kernel_then_the_family_then_none(folder: Path) -> None:

@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from tvmconv.algorithms.table import get
+from tvmconv.family_text import parse_family
 from tvmconv.frontends.families import any_size
-from tvmconv.lowering.cpu.blocks import block_problem
+from tvmconv.lowering.cpu.blocks import block_problem, cost_of
 from tvmconv.signature import parse_signature
+from tvmconv.targets.target import CpuTarget, Target
 
 
 @pytest.mark.parametrize(("taps", "stride", "pad"), [(2, 2, 0), (4, 2, 0), (4, 2, 1), (3, 2, 1), (5, 3, 1), (1, 2, 0)])
@@ -22,3 +25,12 @@ def test_transposed_blocks_have_the_phase_of_the_pads(taps: int, stride: int, pa
     # An input before the first would be a whole stride before what the first tap of the last reads.
     assert begin - (taps - 1) > -stride
     assert (inputs - 1) * stride <= begin + 4 * stride - 1 < inputs * stride
+
+
+@pytest.mark.parametrize(("channels", "in_l2"), [(64, True), (1024, False)])
+def test_blocks_of_few_pixels_for_amx_find_the_filter_in_l2_where_it_fits(channels: int, in_l2: bool) -> None:
+    family = parse_family(f"conv2d-n?-i{channels}x?x?-o{channels}x?x?-k3x3-s1x1-d1x1-p1x1_1x1-g1-NXC-XIO-bf16")
+    target, amx = Target.parse("sapphirerapids"), get("amx")
+    assert isinstance(target, CpuTarget)
+    alone = amx.cycles(block_problem(family, (1, 1)), target)
+    assert (cost_of(family, (1, 1), target, amx, False).cycles < alone / 3) == in_l2

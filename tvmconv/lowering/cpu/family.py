@@ -207,9 +207,9 @@ def table_of(family: ProblemFamily, blocks: list[Block], packing: PackedLayouts)
     ]
     offsets = packing.offsets(prod(filter_shape))
     layouts = [
-        f"{{__tvm_ffi_layout{number}, {offset}, 1, {{{each.elements}}}}}"
+        f"{{__tvm_ffi_layout{number}, {offset}, {_dl_type(each.dtype)}, 1, {{{each.elements}}}}}"
         if each
-        else f"{{0, {offset}, {len(filter_shape)}, {_row(filter_shape)}}}"
+        else f"{{0, {offset}, {{kDLFloat, 32, 1}}, {len(filter_shape)}, {_row(filter_shape)}}}"
         for number, (each, offset) in enumerate(zip(packing.layouts, offsets, strict=False))
     ]
     dtype = next((_dl_type(each.dtype) for each in packing.layouts if each), "{0, 0, 0}")
@@ -224,7 +224,7 @@ def table_of(family: ProblemFamily, blocks: list[Block], packing: PackedLayouts)
 static const Block blocks[MOST_BLOCKS] = {{
     {between.join(rows)}}};
 static const Layout layouts[] = {{
-    {between.join(layouts or ["{0, 0, 0, {0}}"])}}};
+    {between.join(layouts or ["{0, 0, {0, 0, 0}, 0, {0}}"])}}};
 static const Family family = {{
     {f.rank}, {int(f.data_format == "NXC")}, {int(f.op != "convolution")}, {int(is_flat(f))}, {f.zero_point & 255}, {_row(f.strides)}, {_row(spans)},
     {_row(f.kernel)}, {_row(f.dilations)}, {_row(blocks[0].problem.pads_begin)},

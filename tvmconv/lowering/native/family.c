@@ -157,7 +157,7 @@ static TVMFFIAny argument(const DLTensor* given, char* place, int64_t* elements,
 /* A layout of a packed filter. */
 static DLTensor part_of_filter(const Family* f, const Layout* layout, const DLTensor* packed) {
   char* place = (char*)packed->data + packed->byte_offset + layout->offset * f->packed_type.bits / 8;
-  return (DLTensor){place, packed->device, layout->axes, f->packed_type, (int64_t*)layout->shape, NULL, 0};
+  return (DLTensor){place, packed->device, layout->axes, layout->type, (int64_t*)layout->shape, NULL, 0};
 }
 
 /* Tells if all inputs that some taps of a block read are in the image. */

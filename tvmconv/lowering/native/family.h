@@ -10,6 +10,7 @@ typedef int (*Function)(void* self, const TVMFFIAny* args, int32_t num_args, TVM
 typedef struct {
   Function pack; /* NULL: it is the filter as it is */
   int64_t offset;
+  DLDataType type; /* of as many bits as that of the packed filter */
   int axes;
   int64_t shape[MOST_AXES + 2];
 } Layout;
