@@ -164,9 +164,7 @@ def race(
             each.name: _array(each, (sizes or {}).get(each.name), fixed.get(each.name), generator)
             for each in sessions["nothing"].get_inputs()
         }
-        drawn = {name: each for name, each in feeds.items() if name not in fixed}
-        # onnxruntime's errors have no common class; the race raises the first.
-        feeds |= put_in_range(drawn, lambda arrays: sessions["nothing"].run(None, feeds | arrays), Exception)
+        feeds = _put_in_range(sessions["nothing"], feeds, fixed)
         if NETWORK in claims:
             with_network = partial(session, model, provider, options=options(), claims=NETWORK, **given)
             plain = options()
@@ -282,6 +280,13 @@ def _graphs(provider: str | os.PathLike[str]) -> tuple[tuple[int, int], ...]:
     with open_library(provider) as opened:
         count = opened.tvmconv_provider_graphs(found, _MOST_GRAPHS)
     return tuple((each[0], each[1]) for each in found[:count])
+
+
+def _put_in_range(alone: Any, feeds: dict[str, np.ndarray], given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return inputs with zeros for integers that a caller does not specify, where the model's session refuses ones as indices."""
+    drawn = {name: each for name, each in feeds.items() if name not in given}
+    # onnxruntime's errors have no common class; the race raises the first.
+    return {**feeds, **put_in_range(drawn, lambda arrays: alone.run(None, {**feeds, **arrays}), Exception)}
 
 
 def _array(
