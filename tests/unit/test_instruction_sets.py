@@ -20,6 +20,8 @@ ALLOWED = {
     # The algorithm that is called amx, and AMX's instructions in place of its loops.
     "algorithms/table.py", "algorithms/cpu/amx.py", "algorithms/cpu/amx_cost.py", "algorithms/cpu/amx_window.py", "schedules/cpu/amx.py", "lowering/cpu/rewrites/tiles.py",
     "algorithms/cpu/winograd_halves.py", "algorithms/cpu/transforms/winograd_halves_cost.py", "algorithms/cpu/transforms/winograd_halves_window.py", "schedules/cpu/winograd_halves.py",
+    # What blocks of families by the algorithm that is called amx cost.
+    "lowering/cpu/blocks.py",
     # Dot products of integers, by LLVM's names of the instructions.
     "schedules/cpu/dots.py",
     # A table's 256 bytes are looked up by each set's own instruction.
