@@ -128,3 +128,27 @@ def test_f8_is_refused(kind: str, tmp_path: Path) -> None:
     onnx.save(parser.parse_model('<ir_version: 9, opset_import: ["" : 19]>' + text), path)
     with pytest.raises(SourceError, match="networks do not compute f8"):
         read_onnx(str(path))
+
+
+@pytest.mark.parametrize("sizes", [(0, 4, 3), (1, 0, 6), (7, 0, 0), (1, 4, 2)])
+def test_parts_of_no_elements(sizes: tuple[int, ...], tmp_path: Path) -> None:
+    text = f"""g (float[7, 2] x) => (float[{sizes[0]}, 2] a, float[{sizes[1]}, 2] b, float[{sizes[2]}, 2] c)
+<int64[3] sizes = {{{", ".join(map(str, sizes))}}}> {{ a, b, c = Split(x, sizes) }}"""
+    build(read_onnx(str(_read(tmp_path, text))), tmp_path / "network.so", progress=lambda *_: None)
+    data = np.arange(14, dtype=np.float32).reshape(7, 2)
+    answers = load_network(tmp_path / "network.so")(x=data).values()
+    for answer, right in zip(answers, np.split(data, np.cumsum(sizes)[:2]), strict=True):
+        np.testing.assert_array_equal(answer, right)
+
+
+@pytest.mark.parametrize("sizes", [(3, 4, -1), (3, 4, 1), (1, 2)])
+def test_parts_that_an_axis_does_not_have(sizes: tuple[int, ...], tmp_path: Path) -> None:
+    outputs = [onnx.helper.make_tensor_value_info(name, 1, None) for name in "abc"]
+    data = onnx.helper.make_tensor_value_info("x", 1, (6, 2))
+    nodes = [onnx.helper.make_node("Split", ["x", "sizes"], list("abc"), "parts")]
+    constants = [onnx.numpy_helper.from_array(np.array(sizes), "sizes")]
+    graph = onnx.helper.make_graph(nodes, "g", [data], outputs, constants)
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), path)
+    with pytest.raises(SourceError, match="parts"):
+        read_onnx(str(path))

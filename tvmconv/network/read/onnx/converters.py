@@ -31,7 +31,7 @@ from ...ir.free import dims_of, is_free, is_known, number_of, quotient
 from ...ir.nodes import with_nodes
 from ..builder import end_block, write_extents_alike
 from ..quantized import find_dequantized
-from .free import gather, gather_elements, gather_nd, keep_order, numbers_in, resize, take_first, take_slices
+from .free import gather, gather_elements, gather_nd, keep_order, numbers_in, resize, split, take_first, take_slices
 from .free_pads import pad
 from .free_windows import add_windows, average, give_free_pads
 from .quantized_operators import CONVERTERS, convert_quantized
@@ -393,6 +393,7 @@ _CONVERTERS: dict[str, Callable[[Emit, Sequence[Any], dict[str, Any]], relax.Exp
     "Resize": resize,
     "SequenceAt": _element,
     "Slice": _slice,
+    "Split": split,
     "Sum": _combine(relax.op.add),
     "ThresholdedRelu": _threshold,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from tvm import relax, sym, tirx
@@ -283,6 +284,32 @@ def take_first(builder: relax.BlockBuilder, inputs: Sequence[Any], given: Mappin
         return None
     (count,), axis = inputs[1].values, int(given.get("axis", -1))
     return relax.Tuple(list(take_first_of_sort(builder, inputs[0], count, axis, bool(given.get("largest", 1)))))
+
+
+def split(emit: Any, inputs: Sequence[Any], given: Mapping[str, Any]) -> relax.Expr | None:
+    """Return a Split with parts of no elements; None for others, which TVM's frontend reads.
+
+    Raises
+    ------
+    ValueError
+        If the parts are not those of the axis: TVM makes some of negative sizes.
+    """
+    data, count = inputs[0], given["tvm_custom"]["num_outputs"]
+    dims = None if isinstance(data, relax.ShapeExpr) else dims_of(data.ty)
+    axis = given.get("axis", 0)
+    if dims is None or not isinstance(extent := dims[axis], int):
+        return None
+    sizes = given.get("split") or (numbers_in(inputs[1]) if len(inputs) > 1 else None)
+    part = -(-extent // count)
+    sizes = [int(each) for each in sizes or (*[part] * (count - 1), extent - part * (count - 1))]
+    if min(sizes) < 0 or sum(sizes) != extent or len(sizes) != count:
+        raise ValueError(f"parts of {sizes} elements for {count} outputs; those of axis {axis} have {extent} in all")
+    if min(sizes):
+        return None
+    ends = list(accumulate(sizes))
+    return relax.Tuple(
+        [emit(relax.op.strided_slice(data, [axis], [end - size], [end])) for size, end in zip(sizes, ends, strict=True)]
+    )
 
 
 def numbers_in(given: Any) -> list[Any] | None:
