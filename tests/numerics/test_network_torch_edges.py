@@ -31,9 +31,33 @@ def test_edges_are_pytorchs(tmp_path: Path) -> None:
         "short hypotenuse": (lambda a: torch.hypot(a * 1e-30, a * 0), (p,)),
         "search of NaN": (lambda a, v: torch.searchsorted(a.sort(-1)[0], v), (p, s)),
         "variance by 0": (lambda a: a.var(1, correction=4), (x,)),
+        "truth of bytes": (lambda a: (a.byte().any(), a.byte().any(0), a.any(0)), (i,)),
+        "not less than NaN": (
+            lambda a, c: [(c < a).logical_not(), (a == c).logical_not(), torch.where((c >= a).logical_not(), a, 0)],
+            (p, s),
+        ),
+        "not in": (lambda a, v: torch.isin(v, a, invert=True), (p, s)),
         "one index": (lambda a, j: a.index_select(1, j), (x, torch.tensor(2))),
     }
     assert wrong(functions, torch.float32, tmp_path) == []
+
+
+def test_functions_of_f64_that_pytorch_computes() -> None:
+    """TVM has no hyperbolic sines of f64, our erfc is f32's; what is beside them is compiled."""
+
+    class Functions(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            y = x * 2 + 1
+            return torch.sin(y), torch.sinh(y), torch.cosh(y), torch.erfc(y), torch.special.log_ndtr(y)
+
+    x = torch.linspace(-2, 2, 33, dtype=torch.float64)
+    model = Functions().eval()
+    fast = tvmconv.torch.optimize(model, x, progress=None)
+    torch.testing.assert_close(
+        fast(x), Functions()(x), rtol=1e-13, atol=0
+    )  # tolerance: functions of single numbers in f64
+    left = {row.computes for row in tvmconv.torch.report(fast) if row.by == "PyTorch"}
+    assert any("sinh" in each for each in left) and not any("mul" in each for each in left)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -211,6 +211,11 @@ def _is_true(x: Any) -> Any:
     return tirx.any(tirx.isnan(wide), wide < zero, wide > zero)
 
 
+def _is_false(x: Any) -> Any:
+    """Return the opposite of a truth; TVM's simplifier takes ``not x < y`` for ``x >= y``, which is false for NaN, too."""
+    return x.astype("uint8").equal(tirx.const(0, "uint8"))
+
+
 _to_truth = _elementwise(_is_true, "astype", (*TYPES, "bfloat16"))
 
 
@@ -229,6 +234,7 @@ OPERATORS = {
     "relax.greater_equal": by_pair(_of_numbers(operator.ge), "greater_equal"),
     "relax.isfinite": _elementwise(_is_finite, "isfinite"),
     "relax.less_equal": by_pair(_of_numbers(operator.le), "less_equal"),
+    "relax.logical_not": _elementwise(_is_false, "logical_not", ("bool",)),
     "relax.max": _reduce(greatest, "max"),
     "relax.maximum": _of_two(greater, "maximum"),
     "relax.min": _reduce(_least, "min"),

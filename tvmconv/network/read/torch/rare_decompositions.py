@@ -76,7 +76,9 @@ def _log_sigmoid(self: Any) -> Any:
 
 
 def _erf_above(self: Any) -> Any:
-    """Return ``erfc``: 1 - erf would cancel (Press et al., Numerical Recipes, section 6.2: a relative error of 1.2e-7)."""
+    """Return ``erfc``: 1 - erf would cancel (Press et al., Numerical Recipes, section 6.2: a relative error of 1.2e-7); f64's is PyTorch's."""
+    if self.dtype == torch.float64:
+        return NotImplemented
     size = self.abs()
     near = 1 / (1 + 0.5 * size)
     total = torch.full_like(near, _ERFC[0])

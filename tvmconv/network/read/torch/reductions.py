@@ -56,12 +56,12 @@ def _extreme_with_index(operator: Reduce, index: Reduce) -> Converter:
 
 
 def _any(given: Given) -> relax.Expr:
-    """Return ``any``: NaN is true."""
+    """Return ``any``: NaN is true; of `uint8` it is `uint8`."""
     data = given["self"]
     if str(data.ty.dtype) != "bool":
         data = given.emit(relax.op.not_equal(data, relax.const(0, str(data.ty.dtype))))
     numbers = given.emit(relax.op.astype(data, "uint8"))
-    return given.of_type(_along(given, relax.op.max, numbers), "bool")
+    return given.of_type(_along(given, relax.op.max, numbers), given.dtype)
 
 
 def _scan(operator: Reduce) -> Converter:
