@@ -27,6 +27,8 @@ def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tv
     """Return a module that calls our kernels, and a row for each convolution; `weights` are the bytes of the model's constants."""
     chains, rows = {}, []
     reproducible = options.math == "reproducible"
+    # Strict math has no transforms, which enlarge filters.
+    math = "strict" if options.is_small and not reproducible else options.math
     for variable, function in mod.functions_items():
         if isinstance(function, relax.Function):
             chains[variable], refused = chains_of(variable.name_hint, function, attends=not reproducible)
@@ -38,15 +40,13 @@ def place_kernels(mod: tvm.IRModule, options: Options, weights: int) -> tuple[tv
         build_kernels,
         target=options.target,
         records=options.records,
-        math=options.math,
+        math=math,
         progress=options.progress,
         trials=options.trials,
         seconds=options.seconds,
     )
     room = Room(0) if options.is_small else room_for(fixed, mod, weights)
     kernels = built([chain.problem for chain in fixed], room=room)
-    # Families have no room; without transforms, which enlarge filters, they need none.
-    math = "strict" if options.is_small and not reproducible else options.math
     free = build_families(sizes_of(every, mod), options.target, math, options.progress)
     replacing = KernelReplacing(
         mod, kernels, built(products, prepacked=False), free, packs_late=options.file == "small"
