@@ -15,6 +15,7 @@ from tvmconv.isa.aarch64.hwcap import decode
 from tvmconv.isa.x86 import ISA as X86
 from tvmconv.support import toolchain
 from tvmconv.support.toolchain import find_compiler
+from tvmconv.targets import target as targets
 from tvmconv.targets.target import CpuTarget, Target, _closest, _llvm_features
 
 
@@ -64,6 +65,16 @@ def test_a_cpu_without_features_is_a_target_of_that_name() -> None:
     for wrong, what in (("znver4-no-amx-tile", "znver4 has no amx-tile"), ("znver4-no-", "znver4 has no ; ")):
         with pytest.raises(TargetError, match=what):
             Target.parse(wrong)
+
+
+def test_a_host_that_lacks_many_features_has_a_short_name() -> None:
+    """Its name stands in names of files: an Emerald Rapids as x86-64-v3 had one of 290 bytes."""
+    usable = Target.parse("x86-64-v3").features
+    missing = frozenset(each for each in X86.used if X86.linux_name(each) not in usable)
+    whole = targets._without("emeraldrapids", missing, X86)
+    least = targets._without("emeraldrapids", targets._least_missing(whole), X86)
+    assert len(least.name) < 100 < targets._LONGEST < len(whole.name)
+    assert least.features == whole.features
 
 
 ARM = ("neoverse-n1", "neoverse-v1", "neoverse-v2", "grace", "ampere1", "cortex-a76", "cortex-a53", "apple-m1")

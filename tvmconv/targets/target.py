@@ -22,6 +22,7 @@ from .ports import ports_by_name, usual_targets
 _OTHERS = {"cuda": (".cuda", "CudaTarget")}
 # Prefix of each disabled feature in the name of a CPU.
 _MISSING = "-no-"
+_LONGEST = 200  # bytes of a name that stands in names of files, which have at most 255
 # Tasks whose filter fits 256 KiB, half of a Zen 3's L2, took 0.75 to 1.3 of the time of tasks for this size (20 shapes, two
 # threads, mean 1.01); deep filters were the worst.
 LEAST_L2_SHARE = 512 * 1024
@@ -386,7 +387,21 @@ def _host() -> CpuTarget:
     present = cpu_features()
     usable = frozenset(feature for feature in isa.used if isa.linux_name(feature) in present)
     mcpu = _closest(str(codegen.llvm_get_system_cpu()), usable, vendor(), isa)
-    return replace(_without(mcpu, isa.used - usable, isa), caches=cache_bytes())
+    target = _without(mcpu, isa.used - usable, isa)
+    if len(target.name) > _LONGEST:
+        target = _without(mcpu, _least_missing(target), isa)
+    return replace(target, caches=cache_bytes())
+
+
+def _least_missing(target: CpuTarget) -> frozenset[str]:
+    """Return features whose absence means that of all that a target lacks: without AVX512F there is no AVX-512."""
+    kept = list(target.disabled)
+    has = target.isa.used & _llvm_features(target.mcpu, target.isa, target.disabled)
+    for feature in target.disabled:
+        fewer = tuple(each for each in kept if each != feature)
+        if target.isa.used & _llvm_features(target.mcpu, target.isa, fewer) == has:
+            kept.remove(feature)
+    return frozenset(kept)
 
 
 def _closest(mcpu: str, usable: frozenset[str], vendor: str, isa: Isa) -> str:
