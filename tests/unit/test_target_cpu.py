@@ -16,11 +16,12 @@ from tvmconv.isa.x86 import ISA as X86
 from tvmconv.support import toolchain
 from tvmconv.support.toolchain import find_compiler
 from tvmconv.targets import target as targets
-from tvmconv.targets.target import CpuTarget, Target, _closest, _llvm_features
+from tvmconv.targets.llvm import list_features
+from tvmconv.targets.target import CpuTarget, Target, _closest
 
 
 def usable(mcpu: str) -> frozenset[str]:
-    return _llvm_features(mcpu, X86) & X86.used
+    return list_features(mcpu, X86) & X86.used
 
 
 @pytest.mark.parametrize(

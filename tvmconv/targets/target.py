@@ -16,6 +16,7 @@ from ..isa.isa import Matrices
 from .cost_rows import costs_of, user_rows
 from .costs import Costs
 from .cpus import L1_WAY_BYTES, L1_WAYS, LINE_BYTES, cpu_of
+from .llvm import describe_cpu, list_cpus, list_features
 from .ports import ports_by_name, usual_targets
 
 # Modules and classes of targets other than CPUs by their kind, the prefix of their names.
@@ -276,7 +277,7 @@ class CpuTarget(Target):
         """Return the ``tvm.target.Target``; with `keep_zeros`, one that keeps the signs of zeros, as on all CPUs."""
         import tvm
 
-        cpu = _llvm(self.mcpu, self.isa)
+        cpu = describe_cpu(self.mcpu, self.isa)
         mattr = [*cpu.pop("mattr", ()), *(f"-{feature}" for feature in (*self.disabled, *self.isa.without))]
         options = {} if keep_zeros else self.isa.options
         return tvm.target.Target({**cpu, **options, "mattr": mattr, "opt-level": 3})
@@ -300,26 +301,6 @@ def folder_of(name: str) -> str:
     return name.replace(":", "-").replace(",", "-")
 
 
-def _llvm(mcpu: str, isa: Isa) -> dict[str, Any]:
-    """Return TVM's description of an LLVM CPU; this machine's instruction set needs no triple."""
-    if mcpu in isa.models:
-        named: dict[str, Any] = {"mcpu": "generic", "mattr": [f"+{feature}" for feature in isa.models[mcpu]]}
-    else:
-        named = {"mcpu": mcpu}
-    return {"kind": "llvm", **named} | ({} if isa is native() else {"mtriple": isa.triple})
-
-
-@cache
-def _llvm_cpus(isa: Isa) -> frozenset[str]:
-    import tvm
-    from tvm.target import codegen
-
-    if isa.models:
-        return frozenset(isa.models)
-    of = {"kind": "llvm"} | ({} if isa is native() else {"mtriple": isa.triple})
-    return isa.aliases | {str(cpu) for cpu in codegen.llvm_get_cpu_archlist(tvm.target.Target(of))}
-
-
 @cache
 def _find_named(name: str) -> CpuTarget:
     system, _, named = name.rpartition(":")
@@ -332,9 +313,9 @@ def _find_named(name: str) -> CpuTarget:
     elif system:
         isas = []
     cpu, *missing = named.split(_MISSING)
-    isa = next((isa for isa in isas if cpu in _llvm_cpus(isa)), None)
+    isa = next((isa for isa in isas if cpu in list_cpus(isa)), None)
     if isa is None:
-        near = difflib.get_close_matches(cpu if isas else system, set(ports_by_name()).union(*map(_llvm_cpus, isas)), 4)
+        near = difflib.get_close_matches(cpu if isas else system, set(ports_by_name()).union(*map(list_cpus, isas)), 4)
         names = ", ".join(each.name for each in isas)
         what = f"LLVM does not know for {names}" if isas else "names no known system"
         raise TargetError(
@@ -344,7 +325,7 @@ def _find_named(name: str) -> CpuTarget:
             " default there; neoverse-v1, cortex-a53, ...); cuda:sm_80 and later; for browsers wasm32, wasm32-relaxed; for other systems"
             f" {', '.join(usual_targets())}, or another such CPU behind the colon"
         )
-    has = sorted(_llvm_features(cpu, isa) & isa.used)
+    has = sorted(list_features(cpu, isa) & isa.used)
     if unknown := [feature for feature in missing if feature not in has]:
         raise TargetError(f"target is {name!r}; {cpu} has no {unknown[0]}; it can be without {', '.join(has)}")
     return _without(cpu, frozenset(missing), isa)
@@ -352,24 +333,14 @@ def _find_named(name: str) -> CpuTarget:
 
 def _without(mcpu: str, missing: frozenset[str], isa: Isa) -> CpuTarget:
     """Return an LLVM CPU without some features as a target, whose name lists those that the CPU has."""
-    has = _llvm_features(mcpu, isa)
+    has = list_features(mcpu, isa)
     disabled = tuple(sorted(has & missing))
     name = ":".join((*isa.platform.marks, _MISSING.join((mcpu, *disabled))))
-    used = _llvm_features(mcpu, isa, disabled) & isa.used  # disabling some also disables those that imply them
+    used = list_features(mcpu, isa, disabled) & isa.used  # disabling some also disables those that imply them
     if not isa.needed <= used:
         raise TargetError(f"target {name!r} {isa.least}")
     features = (*map(isa.linux_name, used), *isa.platform.marks)
     return CpuTarget(name, tuple(sorted(features)), mcpu, disabled, isa=isa)
-
-
-@cache
-def _llvm_features(mcpu: str, isa: Isa, without: tuple[str, ...] = ()) -> frozenset[str]:
-    import tvm
-    from tvm.target import codegen
-
-    cpu = _llvm(mcpu, isa)
-    cpu["mattr"] = [*cpu.get("mattr", ()), *(f"-{feature}" for feature in without)]
-    return frozenset(map(str, codegen.llvm_get_cpu_features(tvm.target.Target(cpu))))
 
 
 @cache
@@ -396,10 +367,10 @@ def _host() -> CpuTarget:
 def _least_missing(target: CpuTarget) -> frozenset[str]:
     """Return features whose absence means that of all that a target lacks: without AVX512F there is no AVX-512."""
     kept = list(target.disabled)
-    has = target.isa.used & _llvm_features(target.mcpu, target.isa, target.disabled)
+    has = target.isa.used & list_features(target.mcpu, target.isa, target.disabled)
     for feature in target.disabled:
         fewer = tuple(each for each in kept if each != feature)
-        if target.isa.used & _llvm_features(target.mcpu, target.isa, fewer) == has:
+        if target.isa.used & list_features(target.mcpu, target.isa, fewer) == has:
             kept.remove(feature)
     return frozenset(kept)
 
@@ -410,6 +381,6 @@ def _closest(mcpu: str, usable: frozenset[str], vendor: str, isa: Isa) -> str:
     A virtual machine may report another model number than its processor's: LLVM then takes a Sapphire Rapids for a
     Rocket Lake, without bf16.
     """
-    if usable <= _llvm_features(mcpu, isa):
+    if usable <= list_features(mcpu, isa):
         return mcpu
-    return max((mcpu, *isa.known_cpus.get(vendor, ())), key=lambda cpu: len(usable & _llvm_features(cpu, isa)))
+    return max((mcpu, *isa.known_cpus.get(vendor, ())), key=lambda cpu: len(usable & list_features(cpu, isa)))
