@@ -373,11 +373,11 @@ class AmxWindow(Window):
     def store_index(self, indices: list[Expr]) -> tuple[Expr, Expr | None]:
         """Return the flat output offset of `out` at `indices`, and the condition under which it is inside (None: always)."""
         (n, g), (p, band, z, (tb, tile, row, *channel)) = indices[:2], self.split(indices[2:])
-        q, o = self.number(tb, tile, row), self.channel(*channel)
-        last = self.flat[-1]
+        o, last = self.channel(*channel), self.flat[-1]
         if self.by_rows:
             ys = [*z, *self._place(tb, tile, row)]
         else:
+            q = self.number(tb, tile, row)
             ys = [*z, q // last.reach, q % last.reach] if len(self.flat) == 2 else [q]
         ys[0] = ys[0] + self.start(band)
         offset, bounds = store_index(self.problem, self.axes, self.outputs, [n, g, *p, *ys, self.output(o)])

@@ -52,8 +52,11 @@ def answer_random(
     """Return random inputs that the model's library takes, and its answers; else raise its first error."""
     from ...runtime.networks.tensors import put_in_range, random_arrays
 
-    arrays = put_in_range(random_arrays(tensors), lambda given: answer_of(arguments, source, given), InputError)
-    return arrays, answer_of(arguments, source, arrays)
+    answers: list[list[Array]] = []
+    arrays = put_in_range(
+        random_arrays(tensors), lambda given: answers.append(answer_of(arguments, source, given)), InputError
+    )
+    return arrays, answers[0] if answers else answer_of(arguments, source, arrays)
 
 
 def answer_of(arguments: argparse.Namespace, source: Source, arrays: dict[str, Array]) -> list[Array]:

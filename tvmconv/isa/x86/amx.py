@@ -34,8 +34,8 @@ TILES = Tiles(
         **{(data, filter_): f"llvm.x86.tdpb{data[0]}{filter_[0]}d" for data in _QUADS for filter_ in _QUADS},
     },
     allow="tvmconv_allow_tiles",  # of native/permissions.c
-    # One instruction for two vectors of sums: LLVM rounds each by itself and joins the halves, which takes three, and 256 channels from 128 at
-    # 28x28 a quarter longer on an Emerald Rapids.
+    # One instruction for two vectors of sums: LLVM rounds each by itself and joins the halves, which takes three, and 512 channels from 128 at
+    # 28x28 a tenth longer on an Emerald Rapids.
     round_line="llvm.x86.avx512bf16.cvtne2ps2bf16.512",
     # The CPU powers its floating-point vector units down after 650 ns of tile products alone, some 30 steps of a sum, and storing the
     # tiles then waits 240 ns for them. An addition of two zeros in each step keeps the units on: on one core of a Granite Rapids, sums
